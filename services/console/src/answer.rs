@@ -53,6 +53,7 @@ impl Answer {
                     Some(before) => {
                         before.edges.extend(graph.edges);
                         before.deadlocks.extend(graph.deadlocks);
+                        before.left_out.extend(graph.left_out);
                         before.unpolled.extend(graph.unpolled);
                     }
                     none => *none = Some(graph),

@@ -111,7 +111,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::ProcessStats;
-use crate::observed::{ANSWER_WITHIN, Silent, answer, future_bytes, send};
+use crate::observed::{ANSWER_WITHIN, Question, Silent, answer, future_bytes};
 use crate::system::System;
 
 /// The library of the figures that a program registers.
@@ -122,6 +122,9 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// The figures of the program.
 static PROGRAM: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// The question for the figures of kernels.
+static FIGURES: Question<(KernelFigures, Vec<Figure>)> = Question::new();
 
 fn lock() -> MutexGuard<'static, Option<Registry>> {
     // A registry whose collector panicked is whole.
@@ -189,9 +192,11 @@ pub async fn text() -> Result<String, Interrupted> {
 /// Asks all kernels at the same time.
 async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
     let asked = Instant::now();
+    let kernels = kernels();
+    FIGURES.retain(|id| kernels.iter().any(|kernel| kernel.id().number() == id));
     let read = || (kernel_figures(), figures::collect());
-    let ask = |kernel: KernelView| (send(&kernel, read), kernel);
-    let asked_kernels: Vec<_> = kernels().into_iter().map(ask).collect();
+    let ask = |kernel: KernelView| (FIGURES.ask(&kernel, read), kernel);
+    let asked_kernels: Vec<_> = kernels.into_iter().map(ask).collect();
     let mut seen = Vec::new();
     for (replied, kernel) in asked_kernels {
         let within = ANSWER_WITHIN.saturating_sub(asked.elapsed());

@@ -163,8 +163,11 @@ pub struct Scope {
 pub struct Graph {
     /// Each edge leads from a task that waits to a task that can end the wait.
     pub edges: Vec<Edge>,
-    /// The tasks of each cycle, in order: a deadlock.
+    /// The tasks of each cycle, in order: a deadlock. At most the first thousand of them.
     pub deadlocks: Vec<Vec<TaskKey>>,
+    /// For each cycle of more tasks: its first task, and the number of the tasks that follow those in `deadlocks`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<(TaskKey, u64)>,
     /// Tasks with a wait that only another future of the same task can end, while that future is not polled.
     pub unpolled: Vec<TaskKey>,
 }

@@ -16,7 +16,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pikake_kernel::inspect::{KernelView, TaskFigures, TaskPage, task_figures, tasks_from};
+use pikake_kernel::inspect::{
+    KernelView, TaskFigures, TaskPage, task_figures, tasks_from, time_steps,
+};
 use pikake_kernel::wait_graph::{GraphTask, GraphWait};
 use pikake_time::{Rate, Ticks};
 use pikake_traps::{
@@ -269,25 +271,26 @@ where
     replied
 }
 
-/// The questions to kernels whether they answer. All who ask a kernel share one closure, so the inbox of a kernel that
-/// does not answer does not grow.
-#[derive(Default)]
-pub(crate) struct Pings(RefCell<BTreeMap<u32, Arc<Mutex<Askers>>>>);
+/// The same question to each kernel. All who ask a kernel share one closure and its answer, so the inbox of a kernel
+/// that does not answer does not grow.
+pub(crate) struct Question<T>(Mutex<BTreeMap<u32, Arc<Mutex<Askers<T>>>>>);
+
+/// The question whether a kernel answers.
+pub(crate) type Pings = Question<()>;
 
 /// Those who ask one kernel.
-#[derive(Default)]
-struct Askers {
+struct Askers<T> {
     /// The kernel has the closure.
     is_sent: bool,
-    replies: Vec<Reply<()>>,
+    replies: Vec<Reply<T>>,
 }
 
 /// The closure's part. A kernel that ends drops it uncalled, which ends the waits.
-struct Ping(Option<Arc<Mutex<Askers>>>);
+struct Asked<T>(Option<Arc<Mutex<Askers<T>>>>);
 
-impl Ping {
+impl<T> Asked<T> {
     /// Those who ask. Whoever asks from now on sends another closure.
-    fn take(&mut self) -> Vec<Reply<()>> {
+    fn take(&mut self) -> Vec<Reply<T>> {
         let Some(askers) = self.0.take() else { return Vec::new() };
         let mut askers = lock(&askers);
         askers.is_sent = false;
@@ -295,28 +298,89 @@ impl Ping {
     }
 }
 
-impl Drop for Ping {
+impl<T> Drop for Asked<T> {
     fn drop(&mut self) {
         drop(self.take());
     }
 }
 
-impl Pings {
-    /// Asks a kernel whether it answers.
-    pub(crate) fn ping(&self, kernel: &KernelView) -> Replied<()> {
+impl<T> Default for Question<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone + Send + 'static> Question<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Asks a kernel, whose thread calls `work`.
+    pub(crate) fn ask(&self, kernel: &KernelView, work: fn() -> T) -> Replied<T> {
         let (reply, replied) = Reply::channel();
-        let askers = self.0.borrow_mut().entry(kernel.id().number()).or_default().clone();
+        let nobody = || Arc::new(Mutex::new(Askers { is_sent: false, replies: Vec::new() }));
+        let askers = lock(&self.0).entry(kernel.id().number()).or_insert_with(nobody).clone();
         let mut asked = lock(&askers);
         asked.replies.retain(Reply::is_awaited);
         asked.replies.push(reply);
         let is_sent = replace(&mut asked.is_sent, true);
         drop(asked);
         if !is_sent {
-            let mut ping = Ping(Some(askers));
-            let answer = move || ping.take().into_iter().for_each(|reply| reply.send(()));
+            let mut asked = Asked(Some(askers));
+            let answer = move || {
+                let replies = asked.take();
+                if !replies.is_empty() {
+                    let answer = work();
+                    replies.into_iter().for_each(|reply| reply.send(answer.clone()));
+                }
+            };
             let _ = kernel.handle().call_there(Box::new(answer));
         }
         replied
+    }
+
+    /// Forgets the kernels with other numbers.
+    pub(crate) fn retain(&self, is_there: impl Fn(u32) -> bool) {
+        lock(&self.0).retain(|kernel, _| is_there(*kernel));
+    }
+}
+
+impl Pings {
+    /// Asks a kernel whether it answers.
+    pub(crate) fn ping(&self, kernel: &KernelView) -> Replied<()> {
+        self.ask(kernel, || ())
+    }
+}
+
+/// The requests to time the steps of kernels. Each kernel has one closure at most, which makes the kernel follow the
+/// requests that there are by then.
+#[derive(Default)]
+pub(crate) struct Times(RefCell<BTreeMap<u32, Arc<Mutex<Wanted>>>>);
+
+/// The requests to time the steps of one kernel.
+#[derive(Default)]
+struct Wanted {
+    count: usize,
+    /// The kernel has the closure.
+    is_sent: bool,
+    /// The kernel times steps for the console.
+    is_timing: bool,
+}
+
+/// Requests to time the steps of some kernels. The drop takes them back.
+pub(crate) struct Timing(Vec<(KernelView, Arc<Mutex<Wanted>>)>);
+
+impl Times {
+    /// Makes kernels time their steps.
+    pub(crate) fn begin(&self, kernels: impl IntoIterator<Item = KernelView>) -> Timing {
+        let mut times = self.0.borrow_mut();
+        let mut wanted = |kernel: KernelView| {
+            let wanted = times.entry(kernel.id().number()).or_default().clone();
+            lock(&wanted).count += 1;
+            follow(&kernel, &wanted);
+            (kernel, wanted)
+        };
+        Timing(kernels.into_iter().map(&mut wanted).collect())
     }
 
     /// Forgets the kernels with other numbers.
@@ -325,9 +389,38 @@ impl Pings {
     }
 }
 
-fn lock(askers: &Mutex<Askers>) -> MutexGuard<'_, Askers> {
+impl Drop for Timing {
+    fn drop(&mut self) {
+        for (kernel, wanted) in &self.0 {
+            lock(wanted).count -= 1;
+            follow(kernel, wanted);
+        }
+    }
+}
+
+/// Has a kernel follow the requests to time steps, unless it has the closure for that.
+fn follow(kernel: &KernelView, wanted: &Arc<Mutex<Wanted>>) {
+    let is_sent = replace(&mut lock(wanted).is_sent, true);
+    if is_sent {
+        return;
+    }
+    let wanted = wanted.clone();
+    let follow = move || {
+        let mut wanted = lock(&wanted);
+        wanted.is_sent = false;
+        let is_wanted = wanted.count > 0;
+        if replace(&mut wanted.is_timing, is_wanted) != is_wanted {
+            drop(wanted);
+            time_steps(is_wanted);
+        }
+    };
+    // A kernel that has ended times nothing.
+    let _ = kernel.handle().call_there(Box::new(follow));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No statement leaves a value that is half changed.
-    askers.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits so long for the answer of a kernel.
@@ -365,6 +458,9 @@ fn last_wait(task: &TaskRef) -> Vec<SeenWait> {
 
 /// Lists some tasks with all waits, after one more poll of each.
 pub(crate) async fn list_with_waits(kernel: &KernelView, index: u32) -> Result<Page, Silent> {
+    if index == 0 {
+        show_all(kernel).await?;
+    }
     let look = move || {
         let TaskPage { tasks, next } = tasks_from(index, INSPECTED_PAGE);
         (inspect(tasks), next)
@@ -461,7 +557,12 @@ pub(crate) async fn find(
     ask(kernel, move || (!found.get().is_empty()).then_some(found)).await
 }
 
-/// Finds tasks by their numbers.
+/// Has a kernel find the names of tasks that others wait for: a kernel with many tasks finds those that pages have shown.
+async fn show_all(kernel: &KernelView) -> Result<(), Silent> {
+    find_all(kernel, BTreeSet::new()).await.map(drop)
+}
+
+/// Finds tasks by their numbers. Goes through all tasks.
 async fn find_all(kernel: &KernelView, ids: BTreeSet<TaskId>) -> Result<References, Silent> {
     let ids = Arc::new(ids);
     let mut found = ask(kernel, || Bound::new(Vec::new())).await?;
@@ -472,8 +573,7 @@ async fn find_all(kernel: &KernelView, ids: BTreeSet<TaskId>) -> Result<Referenc
             let TaskPage { tasks, next } = tasks_from(index, SEARCHED_PAGE);
             let wanted = tasks.into_iter().filter(|task| ids.contains(&task.id()));
             found.get_mut().extend(wanted);
-            let is_complete = found.get().len() == ids.len();
-            (found, next.filter(|_| !is_complete))
+            (found, next)
         };
         (found, next) = ask(kernel, search).await?;
     }
@@ -497,5 +597,6 @@ pub(crate) async fn future_bytes(kernel: &KernelView, within: Duration) -> Resul
     Ok(sum)
 }
 
-/// What was seen of a kernel's tasks when it last answered.
+/// What was seen of a kernel's tasks when it last answered. In memory that this thread has allocated: if it freed that of
+/// the kernel's thread all at once, the kernel's next allocation would take as long as the allocator needs to sort it.
 pub(crate) type Look = Rc<Vec<SeenTask>>;

@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGQUIT, SIGUSR1};
 use signal_hook::low_level::{pipe, unregister};
 
 use crate::model::Process;
-use crate::observed::{Look, Pings, nanoseconds};
+use crate::observed::{Look, Pings, Times, nanoseconds};
 use crate::protocol::VERSION;
 use crate::socket_file::{SocketFile, listen};
 use crate::system::System;
@@ -304,11 +304,12 @@ struct Server {
     /// By the number of the kernel.
     looks: RefCell<BTreeMap<u32, (Instant, Look)>>,
     pings: Pings,
+    times: Times,
     clients: Cell<usize>,
     /// The requests for traces and profiles that are being answered.
     recordings: Cell<usize>,
-    /// The requests for the graph of waits that are being answered.
-    graphs: Cell<usize>,
+    /// The requests for all waits that are being answered.
+    lists_of_waits: Cell<usize>,
     spare: accept::Spare,
 }
 
@@ -319,10 +320,11 @@ impl Server {
             began: Instant::now(),
             system: RefCell::new(System::open()),
             looks: RefCell::default(),
-            pings: Pings::default(),
+            pings: Pings::new(),
+            times: Times::default(),
             clients: Cell::new(0),
             recordings: Cell::new(0),
-            graphs: Cell::new(0),
+            lists_of_waits: Cell::new(0),
             spare: accept::Spare::default(),
         }
     }
@@ -348,6 +350,7 @@ impl Server {
         let is_there = |id: u32| kernels.iter().any(|kernel| kernel.id().number() == id);
         looks.retain(|id, _| is_there(*id));
         self.pings.retain(is_there);
+        self.times.retain(is_there);
         drop(looks);
         kernels
     }

@@ -501,13 +501,33 @@ pub fn waits(answer: &Answer) -> String {
     }
 }
 
-/// The edges of each circle of waits.
-fn circles(graph: &Graph) -> impl Iterator<Item = (TaskKey, TaskKey)> {
-    let edges = |circle: &'_ Vec<TaskKey>| {
-        let next = circle.iter().cycle().skip(1).copied();
-        circle.iter().copied().zip(next).collect::<Vec<_>>()
-    };
-    graph.deadlocks.iter().flat_map(edges)
+/// A circle of waits.
+struct Circle<'a> {
+    tasks: &'a [TaskKey],
+    /// The number of the tasks that follow these.
+    left_out: u64,
+}
+
+impl Circle<'_> {
+    /// The edges that are known.
+    fn edges(&self) -> impl Iterator<Item = (TaskKey, TaskKey)> {
+        let next = self.tasks.iter().cycle().skip(1);
+        let known = self.tasks.len() - usize::from(self.left_out > 0);
+        self.tasks.iter().copied().zip(next.copied()).take(known)
+    }
+}
+
+fn circles(graph: &Graph) -> impl Iterator<Item = Circle<'_>> {
+    let left_out: HashMap<TaskKey, u64> = graph.left_out.iter().copied().collect();
+    graph.deadlocks.iter().filter(|tasks| !tasks.is_empty()).map(move |tasks| {
+        let left_out = left_out.get(&tasks[0]).copied().unwrap_or_default();
+        Circle { tasks, left_out }
+    })
+}
+
+/// The edges of all circles.
+fn edges_of_circles(graph: &Graph) -> HashSet<(TaskKey, TaskKey)> {
+    circles(graph).flat_map(|circle| circle.edges().collect::<Vec<_>>()).collect()
 }
 
 fn edge_words(edge: &Edge) -> String {
@@ -524,15 +544,20 @@ fn graph_text(answer: &Answer, graph: &Graph) -> String {
         format!("{} waits for {}{what}\n", names.long(from), names.long(to))
     };
     let mut text = String::new();
-    for circle in &graph.deadlocks {
-        text += &match circle[..] {
+    for circle in circles(graph) {
+        let count = circle.tasks.len() as u64 + circle.left_out;
+        text += &match circle.tasks[..] {
             [task] => format!("DEADLOCK: {} waits for itself\n", names.long(task)),
-            _ => format!("DEADLOCK: {} tasks wait for each other in a circle\n", circle.len()),
+            _ => format!("DEADLOCK: {count} tasks wait for each other in a circle\n"),
         };
-        let next = circle.iter().cycle().skip(1);
-        for (from, to) in circle.iter().zip(next) {
+        for (from, to) in circle.edges() {
             text += "  ";
-            text += &line(*from, *to);
+            text += &line(from, to);
+        }
+        if circle.left_out > 0 {
+            let first = names.long(circle.tasks[0]);
+            let count = circle.left_out;
+            let _ = writeln!(text, "  {count} more tasks, the last of which waits for {first}");
         }
     }
     let tasks: HashMap<TaskKey, &Task> = answer.tasks.iter().map(|task| (task.id, task)).collect();
@@ -543,7 +568,7 @@ fn graph_text(answer: &Answer, graph: &Graph) -> String {
             let _ = writeln!(text, "  {}", wait_line(wait));
         }
     }
-    let in_circles: HashSet<(TaskKey, TaskKey)> = circles(graph).collect();
+    let in_circles = edges_of_circles(graph);
     for edge in graph.edges.iter().filter(|edge| !in_circles.contains(&(edge.from, edge.to))) {
         let (from, to) = (names.long(edge.from), names.long(edge.to));
         let _ = writeln!(text, "{from} waits for {to}: {}", edge_words(edge));
@@ -556,7 +581,7 @@ pub fn dot(answer: &Answer) -> String {
     let names = Names::of(answer);
     let none = Graph::default();
     let graph = answer.graph.as_ref().unwrap_or(&none);
-    let in_circles: HashSet<(TaskKey, TaskKey)> = circles(graph).collect();
+    let in_circles = edges_of_circles(graph);
     let deadlocked: HashSet<TaskKey> = in_circles.iter().map(|(from, _)| *from).collect();
     let unpolled: HashSet<TaskKey> = graph.unpolled.iter().copied().collect();
     let ends = graph.edges.iter().flat_map(|edge| [edge.from, edge.to]);

@@ -168,7 +168,7 @@ impl Frame {
         }
         let sub_wait = (!is_own).then(|| self.node.get());
         let about = About::new("foreign future in a scope with a deadline");
-        local.note_seen(task, sub_wait, (TrapKind::FutureWait, set_at), Some(about));
+        local.note_seen(task, sub_wait, (TrapKind::FutureWait, set_at), (Some(about), None));
     }
 
     /// Ends the scope. Returns whether a poll has returned its cause.

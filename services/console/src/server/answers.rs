@@ -28,6 +28,9 @@ use crate::text;
 /// The number of tasks in a frame: less than the limit of a frame has room for, usually by far.
 const TASKS_IN_FRAME: usize = 250;
 
+/// The largest number of tasks of a deadlock that are told: a frame has room for them.
+const MEMBERS: usize = 1_000;
+
 /// The largest number of tasks that are polled once more at the same time.
 const LOOKED_AT_AGAIN: usize = 2_000;
 
@@ -107,9 +110,12 @@ pub(super) async fn answer(
             Ok(())
         }
         Request::Tasks { waits: false } => tasks(server, Detail::Tasks, to).await,
-        Request::Tasks { waits: true } => tasks(server, Detail::Waits, to).await,
+        Request::Tasks { waits: true } => {
+            let _heavy = Heavy::begin(&server.lists_of_waits, LIST_WAITS)?;
+            tasks(server, Detail::Waits, to).await
+        }
         Request::Waits => {
-            let _heavy = Heavy::begin(&server.graphs, "list the waits")?;
+            let _heavy = Heavy::begin(&server.lists_of_waits, LIST_WAITS)?;
             waits(server, to).await
         }
         Request::Task { task } => {
@@ -142,6 +148,9 @@ pub(super) async fn answer(
         Request::Time => Ok(()),
     }
 }
+
+/// What clients do that ask for all waits.
+const LIST_WAITS: &str = "list the waits";
 
 /// What clients with a trace or a profile do.
 const RECORD: &str = "record this process";
@@ -204,18 +213,20 @@ enum Detail<'a> {
 async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
     let mut all = Vec::new();
     tasks(server, Detail::Graph(&mut all), to).await?;
-    look_again_at_stuck_tasks(server, &mut all).await;
-    to.part(Part::Graph(graph_of(&all))).await?;
+    let mut graph = WaitGraph::new(&all);
+    let stuck = graph.stuck();
+    if all.len() > INSPECTED_PAGE && !stuck.is_empty() && stuck.len() <= LOOKED_AT_AGAIN {
+        let stuck = stuck.to_vec();
+        look_again(server, &stuck, &mut all).await;
+        graph = WaitGraph::new(&all);
+    }
+    to.part(Part::Graph(graph_of(&graph))).await?;
     Ok(())
 }
 
 /// Looks once more at the tasks that cannot go on: at those of a kernel all at once. The pages of the listing are of
 /// different moments, so tasks that hand locks around may look like a deadlock.
-async fn look_again_at_stuck_tasks(server: &Server, all: &mut [GraphTask<TaskKey>]) {
-    let stuck = WaitGraph::new(all).stuck().to_vec();
-    if all.len() <= INSPECTED_PAGE || stuck.len() > LOOKED_AT_AGAIN {
-        return;
-    }
+async fn look_again(server: &Server, stuck: &[TaskKey], all: &mut [GraphTask<TaskKey>]) {
     let mut now = BTreeMap::new();
     for kernel in server.kernels() {
         let id = kernel.id().number();
@@ -236,8 +247,7 @@ async fn look_again_at_stuck_tasks(server: &Server, all: &mut [GraphTask<TaskKey
     }
 }
 
-fn graph_of(tasks: &[GraphTask<TaskKey>]) -> Graph {
-    let graph = WaitGraph::new(tasks);
+fn graph_of(graph: &WaitGraph<'_, TaskKey>) -> Graph {
     // A wait for any of a million tasks has a million edges.
     let mut last = None;
     let is_told = |edge: &&wait_graph::Edge<'_, TaskKey>| {
@@ -257,9 +267,12 @@ fn graph_of(tasks: &[GraphTask<TaskKey>]) -> Graph {
         about: edge.wait.about.as_deref().map(text_of),
     });
     let unpolled: BTreeSet<TaskKey> = graph.unpolled().iter().map(|wait| *wait.task).collect();
+    let cycles = || graph.deadlocks().iter().map(|cycle| cycle.split_at(cycle.len().min(MEMBERS)));
+    let left_out = cycles().filter(|(_, left_out)| !left_out.is_empty());
     Graph {
         edges: edges.collect(),
-        deadlocks: graph.deadlocks().to_vec(),
+        deadlocks: cycles().map(|(told, _)| told.to_vec()).collect(),
+        left_out: left_out.map(|(told, left_out)| (told[0], left_out.len() as u64)).collect(),
         unpolled: unpolled.into_iter().collect(),
     }
 }
@@ -291,7 +304,7 @@ async fn tasks(server: &Server, mut detail: Detail<'_>, to: &impl Sink) -> Resul
                 all.extend(page.tasks.iter().map(|task| task.to_graph(id)));
             }
             send_tasks(id, &page.tasks, to).await?;
-            look.extend(page.tasks);
+            look.extend(page.tasks.iter().cloned());
             next = page.next;
         }
         if next.is_none() {
@@ -562,4 +575,55 @@ pub(super) async fn dump(server: &Server) -> String {
     let _ = stats(server, &collected).await;
     let answer = Answer::of(collected.0.take()).unwrap_or_default();
     text::dump(&server.process(), &answer) + &text::stats(&answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{FRAME_LIMIT, frame};
+
+    /// The tasks of a deadlock, each of which waits for the next one.
+    fn ring(count: u64) -> Vec<GraphTask<TaskKey>> {
+        let key = |task| TaskKey { kernel: 1, task };
+        let waits_for = |owner| GraphWait {
+            trap: "park".into(),
+            place: "src/main.rs:1:1".into(),
+            about: None,
+            owners: vec![key(owner)],
+            is_granted: false,
+            is_polled: true,
+            ends_by_time: false,
+        };
+        let task = |task| GraphTask {
+            key: key(task),
+            name: String::new(),
+            is_ready: false,
+            has_wakers: false,
+            has_moved: false,
+            waits: vec![waits_for((task + 1) % count)],
+        };
+        (0..count).map(task).collect()
+    }
+
+    #[test]
+    fn a_deadlock_of_many_tasks_fits_into_a_frame() {
+        const TASKS: u64 = 200_000;
+        let tasks = ring(TASKS);
+        let mut graph = graph_of(&WaitGraph::new(&tasks));
+        assert_eq!(graph.edges.len() as u64, TASKS);
+        // The edges are divided.
+        graph.edges.clear();
+        assert_eq!((graph.deadlocks.len(), graph.deadlocks[0].len()), (1, MEMBERS));
+        let first = TaskKey { kernel: 1, task: 0 };
+        assert_eq!(graph.left_out, [(first, TASKS - MEMBERS as u64)]);
+        assert!(frame(&Part::Graph(graph)).unwrap().len() < FRAME_LIMIT / 10);
+    }
+
+    #[test]
+    fn a_deadlock_of_few_tasks_is_whole() {
+        let tasks = ring(MEMBERS as u64);
+        let graph = graph_of(&WaitGraph::new(&tasks));
+        assert_eq!(graph.deadlocks[0].len(), MEMBERS);
+        assert!(graph.left_out.is_empty());
+    }
 }

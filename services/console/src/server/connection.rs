@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::hint::black_box;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pikake_kernel::inspect::{KernelView, time_steps};
 use pikake_net::UnixStream;
 use pikake_traps::timeout_after;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::Server;
 use super::answers::{Sink, Trouble, answer};
 use crate::model::{Graph, Samples};
-use crate::observed::{count_of_waits, further_waits};
+use crate::observed::{Timing, count_of_waits, further_waits};
 use crate::protocol::{FRAME_LIMIT, Part, Request, frame, text_length};
 
 /// The time in which a client takes a frame, and in which the rest of a frame follows its begin.
@@ -76,7 +76,9 @@ impl Connection {
                 Some(Err(Trouble::Failed(why))) => failed(why),
                 Some(Err(Trouble::Lost(_))) | None => return,
             };
-            if self.send(&end).await.is_err() {
+            let is_sent = self.send(&end).await.is_ok();
+            sort_freed_memory();
+            if !is_sent {
                 return;
             }
         }
@@ -85,7 +87,7 @@ impl Connection {
     async fn answer(&self, request: &Request) -> Result<(), Trouble> {
         if let Request::Time = request {
             let mut timing = self.timing.borrow_mut();
-            timing.get_or_insert_with(|| Timing::begin(self.server.kernels()));
+            timing.get_or_insert_with(|| self.server.times.begin(self.server.kernels()));
             return Ok(());
         }
         answer(&self.server, request, self).await
@@ -192,6 +194,15 @@ impl Sink for Connection {
     }
 }
 
+/// Has this thread, and no kernel's, sort the memory that an answer has freed.
+///
+/// The allocator of glibc keeps small blocks that were freed, and sorts all of them at a later large allocation. An answer
+/// frees half a million, which takes 30 ms. A kernel's thread that frees or enlarges a block of this thread's memory, such
+/// as a closure, would have to wait for that.
+fn sort_freed_memory() {
+    drop(black_box(Vec::<u8>::with_capacity(READ_BYTES)));
+}
+
 /// A refusal, with a reason that fits into a frame.
 fn failed(mut why: String) -> Part {
     let mut end = why.len().min(REASON_BYTES);
@@ -225,13 +236,15 @@ fn halves(part: Part) -> Option<(Part, Option<Part>)> {
         Part::Tasks(tasks) => second(tasks, Part::Tasks),
         Part::Graph(mut graph) => {
             let mut rest = Graph::default();
-            // A cycle of any number of tasks stays whole: half of it is no deadlock.
+            // A cycle stays whole: half of it is no deadlock.
             if graph.edges.len() > 1 {
                 rest.edges = half(&mut graph.edges);
             } else if graph.unpolled.len() > 1 {
                 rest.unpolled = half(&mut graph.unpolled);
             } else if graph.deadlocks.len() > 1 {
                 rest.deadlocks = half(&mut graph.deadlocks);
+            } else if graph.left_out.len() > 1 {
+                rest.left_out = half(&mut graph.left_out);
             } else {
                 return None;
             }
@@ -244,29 +257,6 @@ fn halves(part: Part) -> Option<(Part, Option<Part>)> {
             Part::Samples(Samples { frequency, stacks, none: none.clone() })
         }),
         _ => None,
-    }
-}
-
-/// Requests to time steps. The drop takes them back.
-pub(super) struct Timing(Vec<KernelView>);
-
-impl Timing {
-    pub(super) fn begin(kernels: Vec<KernelView>) -> Self {
-        set(&kernels, true);
-        Self(kernels)
-    }
-}
-
-impl Drop for Timing {
-    fn drop(&mut self) {
-        set(&self.0, false);
-    }
-}
-
-fn set(kernels: &[KernelView], is_wanted: bool) {
-    for kernel in kernels {
-        // A kernel that has ended times nothing.
-        let _ = kernel.handle().call_there(Box::new(move || time_steps(is_wanted)));
     }
 }
 
@@ -304,6 +294,7 @@ mod tests {
         let graph = Graph {
             edges: (0..100).map(edge).collect(),
             deadlocks: (0..100).map(|task| vec![key(task), key(task + 1)]).collect(),
+            left_out: (0..100).map(|task| (key(task), 1)).collect(),
             unpolled: (0..100).map(key).collect(),
         };
         let parts = divided(Part::Graph(graph.clone()), 200);

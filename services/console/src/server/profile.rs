@@ -10,7 +10,6 @@ use pikake_traps::{blocking, sleep};
 
 use super::Server;
 use super::answers::{Sink, Trouble, failed};
-use super::connection::Timing;
 use crate::model::{ProfileRow, Samples};
 use crate::observed::{nanoseconds, shown};
 use crate::protocol::Part;
@@ -31,7 +30,7 @@ pub(super) async fn profile(
     let profile = |kernel: KernelView| kernel.profile().map(|profile| (kernel, profile));
     let profiles: Vec<(KernelView, StepProfile)> =
         kernels.into_iter().filter_map(profile).collect();
-    let timing = Timing::begin(profiles.iter().map(|(kernel, _)| kernel.clone()).collect());
+    let timing = server.times.begin(profiles.iter().map(|(kernel, _)| kernel.clone()));
     sleep(length).await.map_err(failed)?;
     let mut rows = Rows::default();
     for (kernel, profile) in profiles {

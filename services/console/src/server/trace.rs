@@ -12,7 +12,6 @@ use pikake_traps::{Exit, TaskId, sleep};
 
 use super::Server;
 use super::answers::{Sink, Trouble, failed, ping};
-use super::connection::Timing;
 use crate::model::{Event, TaskKey, TaskName, What};
 use crate::observed::{list, nanoseconds, shown};
 use crate::protocol::Part;
@@ -39,37 +38,40 @@ pub(super) async fn trace(
     to: &impl Sink,
 ) -> Result<(), Trouble> {
     let kernels = ping(server).await;
-    let mut records: Vec<Record> =
-        kernels.iter().map(|(kernel, _)| Record::of(kernel.clone())).collect();
+    let mut records: Vec<Record> = kernels
+        .iter()
+        .map(|(kernel, shown)| Record::of(kernel.clone(), shown.stale.is_none()))
+        .collect();
     match length {
         None => {
             for record in &mut records {
                 record.read(EVENTS_KEPT);
             }
         }
-        Some(length) => record_for(&mut records, length).await?,
+        Some(length) => record_for(server, &mut records, length).await?,
     }
     for record in &mut records {
         record.guess_names();
     }
     for (record, (_, shown)) in records.iter_mut().zip(kernels) {
-        let answers = shown.stale.is_none();
         to.part(Part::Kernel(shown)).await?;
-        if answers {
-            record.look_up_names().await;
-        }
+        record.look_up_names().await;
         record.send(server.began, to).await?;
     }
     Ok(())
 }
 
 /// Times steps, and keeps the events of a time.
-async fn record_for(records: &mut [Record], length: Duration) -> Result<(), Trouble> {
+async fn record_for(
+    server: &Server,
+    records: &mut [Record],
+    length: Duration,
+) -> Result<(), Trouble> {
     for record in &mut *records {
         record.look_up_all_names().await;
         record.begin();
     }
-    let _timing = Timing::begin(records.iter().map(|record| record.kernel.clone()).collect());
+    let _timing = server.times.begin(records.iter().map(|record| record.kernel.clone()));
     let began = Instant::now();
     let mut room = EVENTS_KEPT;
     loop {
@@ -91,6 +93,8 @@ async fn record_for(records: &mut [Record], length: Duration) -> Result<(), Trou
 /// The events of one kernel.
 struct Record {
     kernel: KernelView,
+    /// Whether the kernel has answered, as far as is known.
+    answers: bool,
     /// The number of the next event.
     next: u64,
     events: Vec<inspect::Event>,
@@ -108,9 +112,9 @@ struct Read {
 }
 
 impl Record {
-    fn of(kernel: KernelView) -> Self {
-        let (events, names) = (Vec::new(), BTreeMap::new());
-        Self { kernel, next: 0, events, lost: 0, counts_lost: false, names, profile: None }
+    fn of(kernel: KernelView, answers: bool) -> Self {
+        let (events, names, counts_lost) = (Vec::new(), BTreeMap::new(), false);
+        Self { kernel, answers, next: 0, events, lost: 0, counts_lost, names, profile: None }
     }
 
     /// Leaves out the events so far. Those that are lost from now on are counted.
@@ -143,11 +147,14 @@ impl Record {
         Read { seen, kept }
     }
 
-    /// Looks up the names of the tasks that live.
+    /// Looks up the names of the tasks that live, if the kernel answers.
     async fn look_up_all_names(&mut self) {
-        let mut next = Some(0);
+        let mut next = Some(0).filter(|_| self.answers);
         while let Some(index) = next {
-            let Ok(page) = list(&self.kernel, index).await else { return };
+            let Ok(page) = list(&self.kernel, index).await else {
+                self.answers = false;
+                return;
+            };
             for task in page.tasks {
                 let (name, spawned_at) = task.name();
                 self.names.insert(task.id, (name.into(), spawned_at));

@@ -248,6 +248,7 @@ fn deadlock() -> Answer {
         edges: vec![edge(3, 4, 10), edge(4, 3, 12), edge(5, 3, 14)],
         deadlocks: vec![vec![key(3), key(4)]],
         unpolled: vec![key(8)],
+        ..Graph::default()
     };
     Answer { kernels: vec![kernel(1)], tasks, graph: Some(graph), ..Answer::default() }
 }
@@ -266,6 +267,22 @@ task 5 `eve` waits for task 3 `ann`: park at src/main.rs:14:9 (mutex `m3`, held 
     assert_eq!(text::waits(&deadlock()), expected);
     let nothing = Answer { graph: Some(Graph::default()), ..Answer::default() };
     assert_eq!(text::waits(&nothing), "no task waits for another one, as far as is known\n");
+}
+
+/// A circle of more tasks than a console tells has an end, and no edge back from there.
+#[test]
+fn waits_count_the_rest_of_a_long_circle() {
+    let mut answer = deadlock();
+    let graph = answer.graph.as_mut().unwrap();
+    graph.edges.remove(1);
+    graph.left_out = vec![(key(3), 99_998)];
+    let expected = "\
+DEADLOCK: 100000 tasks wait for each other in a circle
+  task 3 `ann` waits for task 4 `bob`: park at src/main.rs:10:9 (mutex `m4`, held by task 4)
+  99998 more tasks, the last of which waits for task 3 `ann`
+FUTURELOCK";
+    let text = text::waits(&answer);
+    assert!(text.starts_with(expected), "{text}");
 }
 
 #[test]

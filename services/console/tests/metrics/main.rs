@@ -157,12 +157,28 @@ fn stuck_kernel_is_not_up() {
     let began = Instant::now();
     let text = pikake::run(metrics::text()).unwrap();
     assert!(began.elapsed() < LIMIT);
+    // All who ask a kernel that does not answer share one closure.
+    pikake::run(async {
+        let texts: Vec<_> = (0..50).map(|_| spawn(metrics::text())).collect();
+        for text in texts {
+            text.await.unwrap().unwrap();
+        }
+    });
     drop(release);
     let id = stuck.id();
     let up = format!("pikake_kernel_up{{kernel=\"{id}\",thread=\"pikake-1\"}}");
     assert_eq!(value(&text, &up), Some(0.0), "{text}");
     assert!(!text.contains(&format!("pikake_tasks{{kernel=\"{id}\"")), "{text}");
     check_form(&text);
+    let messages = format!("pikake_messages_total{{kernel=\"{id}\",thread=\"pikake-1\"}}");
+    let count = loop {
+        let text = pikake::run(metrics::text()).unwrap();
+        if let Some(count) = value(&text, &messages) {
+            break count;
+        }
+        assert!(began.elapsed() < 2 * LIMIT, "{text}");
+    };
+    assert!(count < 20.0, "{count} messages");
 }
 
 #[test]

@@ -160,7 +160,7 @@ pub(super) fn graph(tasks: &[Task], deadlocks: Vec<Vec<TaskKey>>) -> Graph {
             })
         })
     });
-    Graph { edges: edges.collect(), deadlocks, unpolled: Vec::new() }
+    Graph { edges: edges.collect(), deadlocks, ..Graph::default() }
 }
 
 /// The answers of a process with these tasks.

@@ -212,6 +212,32 @@ fn only_four_clients_record_at_once() {
     program.finish();
 }
 
+/// Clients that have all waits listed, and do not read the answer, take no more memory than four of them do.
+#[test]
+fn only_four_clients_list_waits_at_once() {
+    if is_child("served::hostile::only_four_clients_list_waits_at_once") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::only_four_clients_list_waits_at_once");
+    let requests = [Request::Waits, Request::Tasks { waits: true }];
+    let mut listing: Vec<UnixStream> = (0..4).map(|_| bare(&program.path())).collect();
+    for (stream, request) in listing.iter_mut().zip(requests.iter().cycle()) {
+        write_frame(stream, request).unwrap();
+    }
+    let mut client = program.client();
+    for request in &requests {
+        let why = eventually(|| match client.ask(request) {
+            Err(pikake::console::client::ClientError::Failed(why)) => Some(why),
+            _ => None,
+        });
+        assert!(why.contains("4 clients list the waits"), "{why}");
+    }
+    assert_eq!(ask(&mut client, &Request::Tasks { waits: false }).tasks.len(), 1_001);
+    listing.pop();
+    eventually(|| client.ask(&requests[1]).ok());
+    program.finish();
+}
+
 /// Who sends without reading the answers loses the connection, so a client that has gone is noticed.
 #[test]
 fn a_client_that_sends_too_early_is_closed() {

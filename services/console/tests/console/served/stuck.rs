@@ -1,10 +1,11 @@
 //! Kernels that do not answer.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use pikake::console::client::Client;
 use pikake::console::model::State;
-use pikake::console::protocol::Request;
+use pikake::console::protocol::{Part, Request, read_frame, write_frame};
 use pikake::{Kernel, sleep, yield_now};
 
 use super::{
@@ -150,7 +151,17 @@ async fn blocked_for_a_while() {
     let _ = sleep(HOUR).await;
 }
 
-/// Questions to a kernel that does not answer do not pile up.
+/// Sends a request with each client, and reads all answers.
+fn ask_with_all(clients: &mut [UnixStream], request: &Request) {
+    for stream in &mut *clients {
+        write_frame(stream, request).unwrap();
+    }
+    for stream in clients {
+        while !matches!(read_frame(stream).unwrap().unwrap(), Part::Done | Part::Failed(_)) {}
+    }
+}
+
+/// Questions to a kernel that does not answer do not pile up, nor do requests to time its steps.
 #[test]
 fn the_inbox_of_a_stuck_kernel_does_not_grow() {
     if is_child("served::stuck::the_inbox_of_a_stuck_kernel_does_not_grow") {
@@ -169,20 +180,26 @@ fn the_inbox_of_a_stuck_kernel_does_not_grow() {
         kernel: ask(&mut client, &Request::Kernels).kernels[0].id,
         task: 9,
     };
+    let requests = [
+        Request::Kernels,
+        Request::Task { task },
+        Request::Tasks { waits: false },
+        Request::Waits,
+        Request::Stats,
+        Request::Trace { seconds: None },
+    ];
     let mut clients: Vec<_> = (0..50).map(|_| super::bare(&program.path())).collect();
-    for request in [Request::Kernels, Request::Task { task }] {
-        for stream in &mut clients {
-            pikake::console::protocol::write_frame(stream, &request).unwrap();
-        }
-        for stream in &mut clients {
-            loop {
-                use pikake::console::protocol::{Part, read_frame};
-                match read_frame(stream).unwrap().unwrap() {
-                    Part::Done | Part::Failed(_) => break,
-                    _ => {}
-                }
-            }
-        }
+    for request in requests {
+        ask_with_all(&mut clients, &request);
+    }
+    // The drop of a client takes its request for times back.
+    for _ in 0..3 {
+        ask_with_all(&mut clients, &Request::Time);
+        clients = (0..50).map(|_| super::bare(&program.path())).collect();
+    }
+    for _ in 0..30 {
+        ask_with_all(&mut clients[..1], &Request::Trace { seconds: Some(0.001) });
+        ask_with_all(&mut clients[..1], &Request::Profile { seconds: 0.001 });
     }
     file.close().unwrap();
     let count = eventually(|| messages(&mut client));
