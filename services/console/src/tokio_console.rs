@@ -2,14 +2,42 @@
 //!
 //! ```text
 //!   a kernel ──observer──▶ records of its tasks ◀──looks, once a second── a thread with a kernel of its own ◀──▶ tokio-console
+//!       ▲                                                                       │
+//!       └───────────────────── questions for waits, once a second ──────────────┘
 //! ```
 //!
 //! The records are behind a lock for each kernel. The thread holds such a lock for some thousand tasks at a time, and
 //! never while it sends. So a slow client delays no kernel. The records of ended tasks are limited, and so is a message.
 //!
-//! tokio-console shows each task with its name, its place of spawn, its steps as polls, its busy time and its idle time.
-//! The kernel does not tell when a task is woken. So each step after the first one counts as a wake that took no time,
-//! and a wake in the task's own step (`yield_now`) as a wake of its own. There are no resources.
+//! | tokio-console shows | which is |
+//! | --- | --- |
+//! | polls, busy | the steps of the task, and their time |
+//! | wakes | the wakes that made the task ready. Further wakes before its next step do not count, and the spawn does not |
+//! | self wakes | the wakes in a step of the task itself, as by `yield_now` |
+//! | scheduled | the time from each wake, and from the spawn, to the step. The wake of another thread counts from the call of the waker, also if the kernel is in a long step meanwhile; a timer fires when the kernel finds that it is due |
+//! | histograms of a task | all its polls and scheduled times since its spawn, to a sixteenth. They take some hundred bytes a task, and at most ten kilobytes |
+//! | wakers | one for each task that has not ended: the kernel can wake the task |
+//! | resources | what tasks wait for: locks, queues, semaphores, sockets, tasks, timers, foreign futures |
+//! | async ops | the waits of tasks: the trap, the place of the await, the task |
+//!
+//! # Resources and async ops
+//!
+//! While a client watches, the thread asks each kernel once a second for the waits of its tasks, as the program `pikake`
+//! does. So these figures are samples:
+//!
+//! * A resource is known while a look finds a task that waits for it. Its age counts from the first of these looks, and
+//!   its place is that of an await. A lock that nobody waits for is not shown, and neither is a wait between two looks.
+//! * Waits for the same wait queue, socket or task are for one resource. Each timer and foreign future is a resource of
+//!   its own. A queue has two resources if tasks wait to put and to get.
+//! * A task that waits at the same place at two looks has one async op for both, even if it went on meanwhile. Polls of
+//!   async ops are not counted.
+//! * Each look has each task of a kernel polled once more, up to 2,000 tasks. Such a poll counts neither as poll nor as
+//!   wake, unless the task goes on in it. Without a client there are no looks.
+//! * At most 1,000 resources and 4,000 async ops are known at a time, those of the oldest kernels and of the first tasks
+//!   in the kernels' tables. The others are left out.
+//! * A kernel that is stuck in a step does not answer. Its tasks then wait for what they waited for at the look before.
+//!
+//! # Starting it
 //!
 //! A program with the feature `tokio-console` and `#[pikake::main]` serves it if the variable `TOKIO_CONSOLE_BIND` is
 //! set: to an address, or to `1` for the one that tokio-console looks for. Another program calls [`start`] by itself,

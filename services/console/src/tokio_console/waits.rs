@@ -288,8 +288,10 @@ impl Words {
     fn of(trap: TrapKind, about: Option<&About>) -> Option<Self> {
         let text = about.map_or(trap.name(), About::text);
         let (name, state) = split_outside_names(text, ", ").unwrap_or((text, ""));
-        let (name, count) = split_outside_names(name, " at ").unwrap_or((name, ""));
-        let state = if state.is_empty() { count } else { state };
+        // "wait group `a` at 3" is a wait for "wait group `a`", whose count changes.
+        let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let counted = split_outside_names(name, " at ").filter(|(_, count)| is_count(count));
+        let (name, state) = counted.unwrap_or((name, state));
         let other = |kind: &str| ResourceKind::Other(limited(kind));
         let (kind, name) = match trap {
             TrapKind::Yield => return None,
@@ -303,6 +305,7 @@ impl Words {
                 let name = split_outside_names(name, " of ").map_or(name, |(_, name)| name);
                 let name = name.strip_prefix("a ").unwrap_or(name);
                 let kind = name.split('`').next().unwrap_or_default().trim_end();
+                let kind = kind.split(" made at ").next().unwrap_or_default();
                 (other(if kind.is_empty() { trap.name() } else { kind }), name)
             }
         };
@@ -404,6 +407,12 @@ mod tests {
             ("2 of semaphore `s`, 0 of 2 free", "semaphore", "semaphore `s`", "0 of 2 free"),
             ("barrier, 1 of 3 wait", "barrier", "barrier", "1 of 3 wait"),
             ("wait group `g` at 3", "wait group", "wait group `g`", "3"),
+            (
+                "task group made at src/main.rs:2:5, 2 running",
+                "task group",
+                "task group made at src/main.rs:2:5",
+                "2 running",
+            ),
             ("queue `at home`, length 0", "queue", "queue `at home`", "length 0"),
             (
                 "signal of a wait queue, in which 1 wait",
