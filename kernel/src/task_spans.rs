@@ -29,6 +29,9 @@ use crate::observe::Observer;
 /// | `parent` | the number of the task that spawned this one, if a task did |
 /// | `spawned_at` | the place where the task was spawned |
 ///
+/// A filter for parts of a program turns the target off: `RUST_LOG=my_app=debug` hides the spans, and
+/// `RUST_LOG=my_app=debug,pikake::task=error` does not.
+///
 /// A task's span has no parent. Otherwise a long chain of tasks that spawn each other would be a long chain of spans.
 /// The span begins when the task is spawned and ends with the task. A task that was spawned before there was a
 /// subscriber gets its span at its next step.

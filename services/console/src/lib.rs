@@ -37,10 +37,14 @@
 //!   client is, and closes the connections of others than its user and root.
 //! * **Stuck kernels.** The console has a thread of its own. If a kernel does not answer for 250 ms, the console tells
 //!   which step the kernel is in, and the tasks of the last look. The answer says so ([`model::Kernel`]).
-//! * **Bounds.** The console serves 100 clients at once. A client that does not take a frame within 10 seconds loses its
+//! * **Crashes.** If the main task of `#[pikake::main]` panics and there is a console, the last 40 events of the main task's
+//!   kernel are written to standard error. With `panic = "abort"` they are not.
+//! * **Bounds.** A profile lasts at most 60 seconds. The console serves 100 clients at once. A client that does not take a frame within 10 seconds loses its
 //!   connection, and so does a client that sends a malformed request, or more than 16 KiB during an answer. The console
 //!   answers four requests for waits at once, and four traces or profiles; further ones fail. It cuts texts of the
 //!   program to 4 KiB, and the owners of one wait to 1,000.
+//! * **Signals.** With the feature `profile`, the process ignores SIGPROF after the first profile or stack, and so do the
+//!   programs that it starts.
 //! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a process that is out of
 //!   descriptors. Another thread of the process may be faster to take a descriptor that comes free.
 //! * **Child processes.** A program that the process starts inherits no descriptor of the console. If the process forks

@@ -40,7 +40,8 @@
 //! # Starting it
 //!
 //! A program with the feature `tokio-console` and `#[pikake::main]` serves it if the variable `TOKIO_CONSOLE_BIND` is
-//! set: to an address, or to `1` for the one that tokio-console looks for. Another program calls [`start`] by itself,
+//! set: to an address, or to `1` for the one that tokio-console looks for. There is no password: each user of the machine
+//! may connect, and everybody who reaches an address of another network. Another program calls [`start`] by itself,
 //! before it builds its kernels:
 //!
 //! ```
