@@ -389,6 +389,10 @@ struct Readme;
 /// The other chapters of the book, whose examples are tested with those of this crate.
 #[cfg(doctest)]
 mod book {
+    #[cfg(feature = "pool")]
+    #[doc = include_str!("../docs/pools.md")]
+    mod pools {}
+
     #[doc = include_str!("../docs/primitive.md")]
     mod primitive {}
 

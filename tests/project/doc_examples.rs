@@ -64,6 +64,7 @@ const CRATES: &[&str] = &[
     "services/console",
     "services/http",
     "services/jobs",
+    "services/pool",
     "services/tokio",
 ];
 
@@ -82,6 +83,7 @@ const INNER_CRATES: &[&str] = &[
     "pikake_console",
     "pikake_http",
     "pikake_jobs",
+    "pikake_pool",
     "pikake_tokio",
 ];
 

@@ -15,7 +15,7 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 20] = [
+const FEATURES: [&str; 21] = [
     "log-to-stderr",
     "signals",
     "process",
@@ -25,6 +25,7 @@ const FEATURES: [&str; 20] = [
     "tokio-io",
     "futures-io",
     "http",
+    "pool",
     "console",
     "profile",
     "metrics",

@@ -279,7 +279,9 @@ impl<M: Manager> Core<M> {
         }?;
         let home = state.home?;
         let idle_for = now.since(idle.since);
-        Some(if idle.kept.expires.is_due(now) || home.max_idle.is_some_and(|max| idle_for >= max) {
+        let is_spare = state.idle.len() > self.options.min_idle;
+        let is_idle_too_long = is_spare && home.max_idle.is_some_and(|max| idle_for >= max);
+        Some(if idle.kept.expires.is_due(now) || is_idle_too_long {
             Fate::Destroy
         } else if home.verify_after.is_some_and(|length| idle_for >= length) {
             Fate::Verify
