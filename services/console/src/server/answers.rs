@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::mem::take;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ use crate::text;
 
 /// The number of tasks in a frame: less than the limit of a frame has room for, usually by far.
 const TASKS_IN_FRAME: usize = 250;
+
+/// The number of edges in a frame, which has room for more as a rule.
+const EDGES_IN_FRAME: usize = 1_000;
 
 /// The largest number of tasks of a deadlock that are told: a frame has room for them.
 const MEMBERS: usize = 1_000;
@@ -220,8 +224,13 @@ async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
         look_again(server, &stuck, &mut all).await;
         graph = WaitGraph::new(&all);
     }
-    to.part(Part::Graph(graph_of(&graph))).await?;
-    Ok(())
+    let mut graph = graph_of(&graph);
+    let mut all_edges = take(&mut graph.edges).into_iter().peekable();
+    while all_edges.peek().is_some() {
+        let edges = all_edges.by_ref().take(EDGES_IN_FRAME).collect();
+        to.part(Part::Graph(Graph { edges, ..Graph::default() })).await?;
+    }
+    to.part(Part::Graph(graph)).await
 }
 
 /// Looks once more at the tasks that cannot go on: at those of a kernel all at once. The pages of the listing are of
