@@ -18,6 +18,7 @@ use crate::support::child;
 #[cfg(target_os = "linux")]
 mod children;
 mod crashes;
+mod costs;
 mod ends;
 mod hostile;
 mod places;
