@@ -19,7 +19,7 @@ use pikake::kernel::{Builder, Pick};
 use pikake::sync::Semaphore;
 use pikake::time::ManualClock;
 use pikake::traps::inspect::record_current_kernel;
-use pikake::traps::{Exit, KernelId, TaskId, TaskMark, try_current};
+use pikake::traps::{Exit, KernelId, SeenThing, TaskId, TaskMark, try_current};
 use pikake::{Kernel, KernelHandle, Task, current, sleep, spawn, task, timeout_after, yield_now};
 
 use crate::support::{child, ms, within};
@@ -297,6 +297,45 @@ fn task_figures_add_up_steps() {
 }
 
 /// A task that hangs seems to hang as long after a look as before.
+#[test]
+fn waits_for_one_queue_have_the_same_thing() {
+    Kernel::new().unwrap().run(async {
+        let waiter = |lock: &Rc<Semaphore>| {
+            let lock = lock.clone();
+            spawn(async move { drop(lock.acquire().await) })
+        };
+        let (one, other) = (Rc::new(Semaphore::new(0)), Rc::new(Semaphore::new(0)));
+        let waiters = [waiter(&one), waiter(&one), waiter(&other)];
+        let joined = waiters[0].id();
+        let [first, ..] = &waiters;
+        let first = first.task_ref().clone();
+        let sleeper = spawn(async { drop(sleep(ms(60_000)).await) });
+        yield_now().await.unwrap();
+        let thing = |task: &Task<()>| {
+            let [wait] = &task.task_ref().waits()[..] else { panic!("one wait") };
+            wait.thing
+        };
+        assert_eq!(waiters.each_ref().map(thing), [None; 3], "only a look knows the thing");
+        assert!(!first.is_looked_at());
+        waiters.iter().chain([&sleeper]).for_each(|task| task.task_ref().inspect());
+        assert!(first.is_looked_at());
+        yield_now().await.unwrap();
+        assert!(!first.is_looked_at() && first.was_looked_at());
+        let [a, b, c] = waiters.each_ref().map(thing);
+        assert!(matches!(a, Some(SeenThing::Queue(_))), "{a:?}");
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+        assert_eq!(thing(&sleeper), None);
+
+        let [waiter, ..] = waiters;
+        let joiner = spawn(async move { drop(waiter.await) });
+        yield_now().await.unwrap();
+        joiner.task_ref().inspect();
+        yield_now().await.unwrap();
+        assert_eq!(thing(&joiner), Some(SeenThing::Task(joined)));
+    });
+}
+
 #[test]
 fn a_look_does_not_count_as_a_step() {
     let clock = ManualClock::new();

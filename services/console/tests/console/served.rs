@@ -17,8 +17,8 @@ use crate::support::child;
 
 #[cfg(target_os = "linux")]
 mod children;
-mod crashes;
 mod costs;
+mod crashes;
 mod ends;
 mod hostile;
 mod places;
