@@ -130,6 +130,8 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) manager: M,
     pub(crate) options: Options,
     pub(crate) built_at: &'static Location<'static>,
+    /// The names of the pool's tasks, by [`Kind`].
+    pub(crate) names: [Box<str>; Kind::COUNT],
     pub(crate) common: Option<Membership>,
     /// Where the pools of other kernels send objects, and get them from.
     exchange: Option<Box<dyn Exchange<M::Object>>>,
@@ -171,6 +173,8 @@ impl<M: Manager> Core<M> {
         built_at: &'static Location<'static>,
     ) -> Self {
         let Joined { common, exchange, on_empty } = joined;
+        let label = label(&options.name);
+        let names = Kind::ALL.map(|kind| format!("pool{label} {} an object", kind.verb()).into());
         let state = State {
             phase: Phase::New,
             home: None,
@@ -191,6 +195,7 @@ impl<M: Manager> Core<M> {
             manager,
             options,
             built_at,
+            names,
             common: common.as_ref().map(Membership::new),
             exchange,
             on_empty,
@@ -204,10 +209,7 @@ impl<M: Manager> Core<M> {
 
     /// The pool's name, as ` `name``, to follow the word pool.
     pub(crate) fn label(&self) -> String {
-        match &*self.options.name {
-            "" => String::new(),
-            name => format!(" `{name}`"),
-        }
+        label(&self.options.name)
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -233,6 +235,7 @@ impl<M: Manager> Core<M> {
                 (Phase::New, _) => {}
                 (Phase::Ended | Phase::Closing, _) => return,
                 (Phase::Open, home) if home.map(|home| home.kernel) == here => return,
+                _ if here.is_none() => {}
                 _ => panic!(
                     "the pool{} belongs to another kernel than this one: make a pool for each kernel, or use `Shared`",
                     self.label()
@@ -1013,6 +1016,13 @@ impl<M: Manager> Core<M> {
             waiting: state.waiters.len(),
             ..state.counters
         }
+    }
+}
+
+fn label(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        name => format!(" `{name}`"),
     }
 }
 

@@ -26,8 +26,10 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) const COUNT: usize = 4;
+    pub(crate) const ALL: [Self; Self::COUNT] =
+        [Self::Create, Self::Verify, Self::Clean, Self::Destroy];
 
-    fn verb(self) -> &'static str {
+    pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Create => "creates",
             Self::Verify => "verifies",
@@ -51,7 +53,7 @@ pub(crate) fn start<M: Manager>(
         }
         return;
     }
-    let name = format!("pool{} {} an object", core.label(), kind.verb());
+    let name = core.names[kind as usize].clone();
     let work = work(core, kind, kept, unit);
     let task = Builder::new().name(name).spawned_at(core.built_at).spawn(work);
     if task.is_finished() {
