@@ -103,6 +103,7 @@
 //! | connect, listen and serve: TCP, UDP, Unix sockets | [`net`] |
 //! | speak TLS, ask DNS servers | [`net::tls`], [`net::dns`] |
 //! | serve HTTP with hyper or axum | [`http`] |
+//! | ask HTTP servers | [`http::Client`] |
 //! | call code that blocks | [`thread::run_in_thread`] and others in [`thread`] |
 //! | read and write files and standard streams | [`fs`], [`stdio`] |
 //! | start other programs | [`process`] |
@@ -135,6 +136,8 @@
 //! | `metrics` | | [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | prometheus-client |
 //! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
+//! | `http-client` | | [`http::Client`]; turns `http` on | hyper, serde_json, url |
+//! | `http-gzip` | | [`http::Client`] decodes gzip and deflate; turns `http-client` on | flate2 |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
 //! | `pool` | | [`pool`]: objects that cost something to make | |
 //! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
@@ -164,6 +167,7 @@
 #![cfg_attr(not(feature = "metrics"), doc = "[`console::metrics`]: #features")]
 #![cfg_attr(not(feature = "tokio-console"), doc = "[`console::tokio_console`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
+#![cfg_attr(not(feature = "http-client"), doc = "[`http::Client`]: #features")]
 #![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]
 #![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
 #![cfg_attr(not(feature = "pool"), doc = "[`pool`]: #features")]

@@ -260,6 +260,6 @@ macro_rules! all {
     };
 }
 
-all!(both: [] crate::TcpStream; [] crate::UnixStream;);
+all!(both: [] crate::TcpStream; [] crate::UnixStream; [<'a>] &'a crate::TcpStream;);
 all!(read: [<'a>] crate::ReadHalf<'a>; [<S>] crate::OwnedReadHalf<S>;);
 all!(write: [<'a>] crate::WriteHalf<'a>; [<S>] crate::OwnedWriteHalf<S>;);

@@ -310,6 +310,13 @@ impl TlsConnector {
         Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
     }
 
+    /// A connector that offers these protocols, best first (ALPN), and is like this one in everything else.
+    pub fn with_alpn<P: Into<Vec<u8>>>(&self, protocols_: impl IntoIterator<Item = P>) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = protocols(protocols_);
+        Self { config: Arc::new(config), timeout: self.timeout }
+    }
+
     /// Performs the handshake with the server `name`, which may be a numeric address.
     ///
     /// # Cancellation

@@ -36,7 +36,7 @@ const HOUSE: [(&str, u8, &[&str]); 21] = [
             "pikake-traps",
         ],
     ),
-    ("pikake-http", 2, &["pikake-net", "pikake-time", "pikake-traps"]),
+    ("pikake-http", 2, &["pikake-net", "pikake-pool", "pikake-time", "pikake-traps"]),
     ("pikake-pool", 2, &["pikake-time", "pikake-traps"]),
     (
         "pikake-amqp",

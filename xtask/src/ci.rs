@@ -15,7 +15,7 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 21] = [
+const FEATURES: [&str; 23] = [
     "log-to-stderr",
     "signals",
     "process",
@@ -26,6 +26,8 @@ const FEATURES: [&str; 21] = [
     "futures-io",
     "http",
     "pool",
+    "http-client",
+    "http-gzip",
     "console",
     "profile",
     "metrics",

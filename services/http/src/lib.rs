@@ -1,4 +1,4 @@
-//! hyper on pikake's kernel, and an HTTP server whose requests are tasks.
+//! hyper on pikake's kernel: an HTTP server whose requests are tasks, and a client.
 //!
 //! | you have | use |
 //! | --- | --- |
@@ -7,6 +7,7 @@
 //! | several cores | [`serve_on_all`] |
 //! | handlers or state that are not `Send` | [`axum::local`] and [`axum::Local`], with the feature `axum` |
 //! | a request whose client's address or whose interruption matters | [`Peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
+//! | a URL to ask for | [`Client`], with the feature `http-client` |
 //! | a client of hyper, or a server of your own | [`Io`], [`Executor`] and [`Timer`], hyper's runtime traits |
 //!
 //! ```no_run
@@ -73,6 +74,8 @@
 
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(feature = "client")]
+pub mod client;
 mod connection;
 mod ending;
 mod executor;
@@ -89,6 +92,8 @@ mod request;
 mod server;
 mod timer;
 
+#[cfg(feature = "client")]
+pub use client::Client;
 pub use ending::SHUTTING_DOWN;
 pub use executor::Executor;
 #[cfg(feature = "tls")]
