@@ -1,5 +1,6 @@
-//! Tests of other libraries on pikake: the examples, the traits of streams, and the HTTP server.
+//! Tests of other libraries on pikake: the examples, the traits of streams, the HTTP server and the HTTP client.
 
+mod client;
 mod examples;
 mod http;
 mod https;
