@@ -17,7 +17,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+};
 use http::{Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use pikake_pool::GetError;
@@ -301,6 +303,11 @@ fn assemble(
         if let Some(authorization) = &proxy.authorization {
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
+    }
+    let anticipates_body = matches!(outgoing.method, Method::POST | Method::PUT | Method::PATCH);
+    if anticipates_body && outgoing.body.as_ref().is_some_and(Body::is_empty) {
+        // hyper says nothing of a body that is empty (RFC 9110, section 8.6).
+        headers.entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
     }
     let copy = outgoing.body.as_ref().and_then(Body::try_clone);
     let body = copy.or_else(|| outgoing.body.take()).unwrap_or_default();

@@ -99,7 +99,9 @@ impl Response {
             taken: 0,
             asked: Rc::new((method, url)),
         };
-        body.give_back_at_end();
+        if body.incoming.is_end_stream() {
+            body.give_back();
+        }
         Self { head, peer, body }
     }
 
@@ -243,11 +245,10 @@ impl ResponseBody {
         Error::new(kind, &self.asked.0, Some(&self.asked.1))
     }
 
-    fn give_back_at_end(&mut self) {
-        if self.incoming.is_end_stream() {
-            if let Some(hold) = self.hold.take() {
-                hold.give_back();
-            }
+    /// Gives the connection back, since the body has ended.
+    fn give_back(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.give_back();
         }
     }
 
@@ -266,9 +267,15 @@ impl ResponseBody {
         let frame = match std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => Some(Ok(frame)),
             Some(Err(error)) => Some(Err(self.fail(ErrorKind::Body, Some(error.into())))),
-            None => None,
+            None => {
+                self.give_back();
+                None
+            }
         };
-        self.give_back_at_end();
+        // A body whose length is known has ended with its last byte.
+        if self.incoming.is_end_stream() {
+            self.give_back();
+        }
         Poll::Ready(frame)
     }
 

@@ -224,7 +224,7 @@ fn statuses_and_invalid_requests_are_errors() {
             (client.get("ftp://host/"), "neither http nor https"),
             (client.get(&url).header("in valid", "x"), "invalid HTTP header name"),
             (client.get(&url).header("x", "a\nb"), "failed to parse header value"),
-            (client.get(&url).query("no pairs"), "unsupported"),
+            (client.get(&url).query("no pairs"), "only maps and structs"),
             (client.request(Method::CONNECT, &url), "CONNECT"),
         ] {
             let error = request.send().await.unwrap_err();

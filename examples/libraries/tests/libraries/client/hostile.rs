@@ -174,7 +174,7 @@ fn endless_body_ends_at_its_limit() {
         let error = response.limit(100_000).bytes().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLong);
         assert!(error.to_string().contains("the limit is 100000 bytes"), "{error}");
-        let huge = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\nx", u64::MAX - 1);
+        let huge = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\nx", 1u64 << 60);
         assert_eq!(asked(huge, true).await, Err(ErrorKind::Body));
     });
 }
