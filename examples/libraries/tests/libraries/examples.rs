@@ -6,6 +6,8 @@ use std::time::Duration;
 use pikake::timeout_after;
 use xtask::{Kind, Server};
 
+#[path = "../../examples/crawler.rs"]
+mod crawler;
 #[path = "../../examples/hyper.rs"]
 mod hyper_example;
 #[expect(dead_code, reason = "the example's main is for people")]
@@ -52,6 +54,11 @@ fn examples_build_no_tokio_runtime() {
 #[test]
 fn hyper_serves_and_asks_http_1_and_2() {
     check(include_str!("../../examples/hyper.rs"), hyper_example::demo());
+}
+
+#[test]
+fn client_crawls_a_site() {
+    check(include_str!("../../examples/crawler.rs"), crawler::demo());
 }
 
 #[test]
