@@ -68,6 +68,7 @@
 //! sets `accept-encoding` itself gets the body as it was sent.
 
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -378,14 +379,16 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// An invalid header, or a proxy whose URL is invalid. Errors in the environment are errors of the requests that they
-    /// concern.
-    pub fn build(mut self) -> Result<Client, BoxError> {
-        let headers = std::mem::replace(&mut self.headers, Ok(HeaderMap::new()))?;
-        if let Some(Err(error)) = &self.proxies {
-            return Err(error.clone().into());
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput): an invalid header, or a proxy whose URL is invalid. Errors in the
+    /// environment are errors of the requests that they concern.
+    pub fn build(mut self) -> io::Result<Client> {
+        let invalid = |error: BoxError| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let headers =
+            std::mem::replace(&mut self.headers, Ok(HeaderMap::new())).map_err(invalid)?;
+        match &self.proxies {
+            Some(Err(error)) => Err(invalid(error.clone().into())),
+            Some(Ok(_)) | None => Ok(self.make(headers)),
         }
-        Ok(self.make(headers))
     }
 
     fn make(self, mut headers: HeaderMap) -> Client {

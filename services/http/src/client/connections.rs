@@ -21,7 +21,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use hyper::client::conn::http2;
-use pikake_pool::{GetError, Limit, Manager, Pool, Verify};
+use pikake_pool::{GetError, Keyed, KeyedLease, KeyedManager, Verify};
 use pikake_traps::{Builder, Task, WaitQueue, park, sleep};
 
 use super::body::Body;
@@ -38,44 +38,41 @@ const IDLE_WITHIN: Duration = Duration::from_secs(2);
 /// After the first failure to connect to a host, for how long further requests fail at once; and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// Makes the connections of a host.
+/// Makes the pool's connections.
 #[derive(Debug)]
-pub(crate) struct Dialer {
-    connector: Rc<Connector>,
-    route: Route,
-}
+pub(crate) struct Dialer(Connector);
 
-impl Manager for Dialer {
+impl KeyedManager<Route> for Dialer {
     type Object = Connection;
     type Error = DialError;
 
-    async fn create(&self) -> Result<Connection, DialError> {
-        self.connector.dial(&self.route).await
+    async fn create(&self, route: &Route) -> Result<Connection, DialError> {
+        self.0.dial(route).await
     }
 
-    async fn verify(&self, connection: &mut Connection) -> Result<(), DialError> {
+    async fn verify(&self, _: &Route, connection: &mut Connection) -> Result<(), DialError> {
         Ok(connection.probe()?)
     }
 
-    async fn clean(&self, connection: &mut Connection) -> Result<(), DialError> {
+    async fn clean(&self, _: &Route, connection: &mut Connection) -> Result<(), DialError> {
         Ok(connection.until_idle().await?)
     }
 
-    fn is_dead(&self, connection: &Connection) -> bool {
+    fn is_dead(&self, _: &Route, connection: &Connection) -> bool {
         connection.is_dead()
     }
 
-    fn is_clean(&self, connection: &Connection) -> bool {
+    fn is_clean(&self, _: &Route, connection: &Connection) -> bool {
         connection.is_idle()
     }
 
-    async fn destroy(&self, connection: Connection) {
+    async fn destroy(&self, _: &Route, connection: Connection) {
         connection.end().await;
     }
 }
 
 /// A lease of an HTTP/1.1 connection.
-pub(crate) type Lease = pikake_pool::Lease<Dialer>;
+pub(crate) type Lease = KeyedLease<Route, Dialer>;
 
 pub(crate) type TakeError = GetError<DialError>;
 
@@ -159,10 +156,9 @@ pub(crate) enum Taken {
 }
 
 pub(crate) struct Connections {
-    connector: Rc<Connector>,
-    limits: Limits,
-    common: Limit,
-    pools: RefCell<HashMap<Route, Pool<Dialer>>>,
+    pool: Keyed<Route, Dialer>,
+    versions: Versions,
+    idle: Duration,
     shared: RefCell<HashMap<Route, Rc<Shared>>>,
     dialing: RefCell<HashMap<Route, Rc<FirstDial>>>,
     /// Hosts that were asked by TLS and speak HTTP/1.1.
@@ -171,42 +167,30 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(connector: Connector, limits: Limits) -> Self {
+        let (versions, idle) = (connector.versions, limits.idle);
+        let pool = Keyed::new(Dialer(connector), limits.connections, move |_, host| {
+            host.limit(limits.per_host)
+                .creations(limits.per_host)
+                .max_idle_time(Some(limits.idle))
+                .wait(limits.wait)
+                .verify(Verify::Always)
+                .clean_within(IDLE_WITHIN)
+                .backoff(BACKOFF.0, BACKOFF.1)
+        });
         Self {
-            connector: Rc::new(connector),
-            limits,
-            common: Limit::new(limits.connections),
-            pools: RefCell::default(),
+            pool,
+            versions,
+            idle,
             shared: RefCell::default(),
             dialing: RefCell::default(),
             http1_hosts: RefCell::default(),
         }
     }
 
-    fn pool(&self, route: &Route) -> Pool<Dialer> {
-        let mut pools = self.pools.borrow_mut();
-        if let Some(pool) = pools.get(route) {
-            return pool.clone();
-        }
-        let dialer = Dialer { connector: self.connector.clone(), route: route.clone() };
-        let pool = Pool::builder(dialer)
-            .name(route.to_string())
-            .common_limit(&self.common)
-            .limit(self.limits.per_host)
-            .creations(self.limits.per_host)
-            .max_idle_time(Some(self.limits.idle))
-            .wait(self.limits.wait)
-            .verify(Verify::Always)
-            .clean_within(IDLE_WITHIN)
-            .backoff(BACKOFF.0, BACKOFF.1)
-            .build();
-        pools.insert(route.clone(), pool.clone());
-        pool
-    }
-
     /// A connection, idle, new or shared.
     pub(crate) async fn take(self: &Rc<Self>, route: &Route) -> Result<Taken, TakeError> {
         if !self.may_be_http2(route) {
-            let lease = self.pool(route).get().await?;
+            let lease = self.pool.get(route).await?;
             return Ok(self.sorted(route, lease));
         }
         loop {
@@ -222,14 +206,14 @@ impl Connections {
                 return Err(error.clone());
             }
             if !self.may_be_http2(route) {
-                let lease = self.pool(route).get().await?;
+                let lease = self.pool.get(route).await?;
                 return Ok(self.sorted(route, lease));
             }
         }
         let dial = Rc::<FirstDial>::default();
         self.dialing.borrow_mut().insert(route.clone(), dial.clone());
         let dialing = Dialing { connections: self, route, dial };
-        match self.pool(route).get().await {
+        match self.pool.get(route).await {
             Ok(lease) => Ok(self.sorted(route, lease)),
             Err(error) => {
                 if !error.is_interrupted() {
@@ -243,16 +227,13 @@ impl Connections {
     /// Closes idle connections, and makes no more.
     pub(crate) async fn close(&self, within: Duration) {
         drop(self.shared.take());
-        let pools = self.pools.take();
-        for pool in pools.into_values() {
-            drop(pool.close(within).await);
-        }
+        drop(self.pool.close(within).await);
     }
 
     fn may_be_http2(&self, route: &Route) -> bool {
         let is_end_to_end = !matches!(route.via, Via::Forward(_));
         is_end_to_end
-            && match self.connector.versions {
+            && match self.versions {
                 Versions::Http1 => false,
                 Versions::Http2 => true,
                 Versions::Both => route.is_tls && !self.http1_hosts.borrow().contains(route),
@@ -303,7 +284,7 @@ impl Connections {
             expiry: RefCell::default(),
         });
         let expiring =
-            expire(Rc::downgrade(self), route.clone(), Rc::downgrade(&shared), self.limits.idle);
+            expire(Rc::downgrade(self), route.clone(), Rc::downgrade(&shared), self.idle);
         shared.expiry.replace(Some(Builder::new().name("http idle").spawn(expiring)));
         let in_flight = InFlight::new(shared.clone());
         let before = self.shared.borrow_mut().insert(route.clone(), shared);
@@ -343,6 +324,6 @@ async fn expire(
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Connections").field("versions", &self.versions).finish_non_exhaustive()
     }
 }

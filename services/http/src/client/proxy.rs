@@ -17,7 +17,7 @@ use super::route::host_and_port;
 const HEAD_LIMIT: usize = 8 * 1024;
 
 /// A proxy.
-#[derive(PartialEq, Eq, Hash, Debug)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Proxy {
     pub(crate) is_tls: bool,
     pub(crate) host: String,

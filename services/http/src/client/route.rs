@@ -8,7 +8,7 @@ use url::{Host, Url};
 use super::proxy::Proxy;
 
 /// Where a connection leads, and by which proxy.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Route {
     pub(crate) is_tls: bool,
     /// Without the brackets of an IPv6 address.
@@ -18,7 +18,7 @@ pub(crate) struct Route {
 }
 
 /// By which proxy.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Via {
     Direct,
     /// The connection ends at the proxy, which forwards requests to any server. Host and port are the proxy's.
@@ -69,6 +69,13 @@ impl Route {
     pub(crate) fn authority(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+/// As the name of the route's pool.
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
