@@ -253,6 +253,9 @@ pub use pikake_http as http;
 #[cfg(feature = "pool")]
 #[doc(inline)]
 pub use pikake_pool as pool;
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use pikake_postgres as postgres;
 
 #[doc(inline)]
 pub use pikake_sync as sync;

@@ -1,0 +1,609 @@
+//! A connection whose statements can be interrupted, and which knows what they have left behind.
+//!
+//! A statement that does not reach its end leaves something on the server: it still runs, or a transaction is open. The
+//! connection only notes that ([`Leftovers`]), since a drop cannot wait. [`Connection::settle`] does the work: in the
+//! interrupted call itself, before the next statement, and when the connection comes back to its pool.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::join;
+use pikake_sync::Mutex;
+use pikake_traps::{Builder, Task, future_wait, ignore_after, shield, try_current};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, Statement};
+
+use crate::config::{Config, Server};
+use crate::connect::{Driver, Session, cancel};
+use crate::error::{Error, Fate};
+use crate::rows::Rows;
+use crate::statements::Statements;
+use crate::transaction::Transaction;
+use crate::wire::Status;
+
+/// How long the server may take to end a statement that was interrupted. After that, the connection is closed.
+pub const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+
+/// A session with a database.
+///
+/// Statements are prepared once and kept (see [`Config::statement_cache`]), and their text is the key. The parameters are
+/// those of tokio-postgres.
+///
+/// # Cancellation
+///
+/// Each method that awaits is an interruption point. If the wait for a statement is interrupted, the method asks the
+/// server to cancel the statement and waits, shielded and for at most [`CANCEL_WITHIN`], until the statement has ended.
+/// The error then tells what became of the statement ([`Fate`]).
+///
+/// If the future of a statement is dropped, the next statement of the connection does that first, or the pool when the
+/// connection comes back.
+///
+/// Statements of one connection run one after the other. While others run, none is cancelled.
+///
+/// # Errors
+///
+/// Each method returns an [`Error`]: the server's, if it refuses the statement; [`Error::Lost`], if the connection has
+/// ended; the interruption.
+pub struct Connection {
+    client: Client,
+    config: Rc<Config>,
+    server: Server,
+    /// As of the last message of the server.
+    status: Rc<Cell<Status>>,
+    /// Why the connection has ended.
+    end: Rc<RefCell<Option<Arc<tokio_postgres::Error>>>>,
+    driver: Task<()>,
+    statements: RefCell<Statements>,
+    left: Leftovers,
+    /// Held while the leftovers are removed. Statements wait for that.
+    settling: Mutex<()>,
+}
+
+/// What statements have left behind on the server.
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    /// How many statements run and are awaited.
+    running: Cell<u32>,
+    /// Whether a statement may still run that is not awaited any more.
+    is_abandoned: Cell<bool>,
+    /// Whether the server may have more to say about the last statement, so that `status` may be old.
+    is_unsure: Cell<bool>,
+    /// The outermost transaction that was not ended; 0 is that of `BEGIN`, others are savepoints.
+    transaction: Cell<Option<u32>>,
+    /// Whether something has run since the last reset.
+    is_used: Cell<bool>,
+    /// Whether the connection is beyond repair.
+    is_broken: Cell<bool>,
+}
+
+/// A statement that runs. Dropped before [`end`](Self::end), it is abandoned.
+pub(crate) struct Running<'c> {
+    left: &'c Leftovers,
+    has_ended: bool,
+}
+
+impl Running<'_> {
+    pub(crate) fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.left.running.set(self.left.running.get() - 1);
+        if !self.has_ended {
+            self.left.is_abandoned.set(true);
+        }
+    }
+}
+
+/// What happens to a statement whose wait is interrupted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnInterrupt {
+    Cancel,
+    /// The statement is short, and its outcome matters more than its end: `COMMIT`.
+    Wait,
+}
+
+impl Config {
+    /// Connects, outside of any pool.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use pikake::postgres::{Config, Error};
+    ///
+    /// # async fn example() -> Result<(), Error> {
+    /// let config: Config = "postgres://shop@localhost/shop".parse()?;
+    /// let connection = config.connect().await?;
+    /// let row = connection.query_one("SELECT 1 + $1::INTEGER", &[&1]).await?;
+    /// assert_eq!(row.get::<_, i32>(0), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`], if no host can be connected to; [`Error::Config`]; the interruption.
+    ///
+    /// # Panics
+    ///
+    /// If polled outside a task.
+    pub async fn connect(&self) -> Result<Connection, Error> {
+        let Session { client, driver, status, server, .. } = Session::open(self).await?;
+        let end = Rc::default();
+        let driver = Builder::new().name("postgres connection").spawn(drive(driver, Rc::clone(&end)));
+        Ok(Connection {
+            client,
+            config: Rc::new(self.clone()),
+            server,
+            status,
+            end,
+            driver,
+            statements: RefCell::new(Statements::new(self.capacity())),
+            left: Leftovers::default(),
+            settling: Mutex::new(()).named("postgres settling"),
+        })
+    }
+}
+
+/// Moves the bytes of a connection until the connection ends.
+///
+/// The task is shielded: a shutdown interrupts the tasks that use the connection, and these need it to clean up.
+async fn drive(mut driver: Box<dyn Driver>, end: Rc<RefCell<Option<Arc<tokio_postgres::Error>>>>) {
+    let driven = poll_fn(|cx| {
+        loop {
+            match driver.poll_message(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
+                    tracing::debug!(severity = notice.severity(), "{}", notice.message());
+                }
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => {
+                    end.replace(Some(error.into()));
+                    return Poll::Ready(());
+                }
+            }
+        }
+    });
+    drop(shield(future_wait(driven)).await);
+}
+
+impl Connection {
+    /// Runs a statement, and returns its rows.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn query(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        self.prepared(statement, async |it| self.client.query(&it, values).await).await
+    }
+
+    /// Runs a statement that returns one row.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`]; also if there is another number of rows.
+    pub async fn query_one(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Row, Error> {
+        self.prepared(statement, async |it| self.client.query_one(&it, values).await).await
+    }
+
+    /// Runs a statement that returns one row or none.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`]; also if there are more rows.
+    pub async fn query_opt(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<Row>, Error> {
+        self.prepared(statement, async |it| self.client.query_opt(&it, values).await).await
+    }
+
+    /// Runs a statement, and returns its rows one by one.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn query_rows(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Rows<'_>, Error> {
+        let begin = async |it| {
+            let values = values.iter().map(|value| *value as &(dyn ToSql + Sync));
+            self.client.query_raw(&it, values).await
+        };
+        let rows = self.prepared(statement, begin).await?;
+        Ok(Rows::new(self, rows))
+    }
+
+    /// Runs a statement, and returns how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn execute(
+        &self,
+        statement: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Error> {
+        self.prepared(statement, async |it| self.client.execute(&it, values).await).await
+    }
+
+    /// Runs statements without values, separated by semicolons. They are not prepared.
+    ///
+    /// The server runs the statements in one transaction, unless they begin or end transactions themselves.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn batch_execute(&self, statements: &str) -> Result<(), Error> {
+        self.run(self.client.batch_execute(statements)).await
+    }
+
+    /// Runs statements without values, and returns what each returns, as text.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn simple_query(&self, statements: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
+        self.run(self.client.simple_query(statements)).await
+    }
+
+    /// Prepares a statement, or finds it among those that the connection keeps.
+    ///
+    /// The other methods do that themselves. This one is for [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn prepare_cached(&self, statement: &str) -> Result<Statement, Error> {
+        let known = self.statements.borrow_mut().get(statement);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let prepared = self.run(self.client.prepare(statement)).await?;
+        self.statements.borrow_mut().insert(statement, prepared.clone());
+        Ok(prepared)
+    }
+
+    /// How many prepared statements the connection keeps.
+    pub fn cached_statements(&self) -> usize {
+        self.statements.borrow().len()
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        self.transaction_as("").await
+    }
+
+    /// Begins a transaction with modes, as `ISOLATION LEVEL SERIALIZABLE, READ ONLY`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn transaction_as(&mut self, modes: &str) -> Result<Transaction<'_>, Error> {
+        Transaction::begin(self, 0, &format!("BEGIN {modes}")).await
+    }
+
+    /// Runs any request of tokio-postgres on this connection, with the rules of [`Connection`] for interruptions.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(connection: pikake::postgres::Connection) -> Result<(), pikake::postgres::Error> {
+    /// let client = connection.client();
+    /// let stream = connection.run(client.copy_out("COPY item TO STDOUT")).await?;
+    /// # drop(stream);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection`].
+    pub async fn run<T>(
+        &self,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Error> {
+        self.settle().await?;
+        self.perform(request, OnInterrupt::Cancel).await
+    }
+
+    /// The client of tokio-postgres. Requests that are not awaited in [`run`](Self::run) are not cancelled.
+    pub fn client(&self) -> &Client {
+        self.left.is_used.set(true);
+        self.left.is_unsure.set(true);
+        &self.client
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.left.is_broken.get() || self.client.is_closed()
+    }
+
+    /// Ends the connection. A statement that still runs is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// If a running statement could not be cancelled; the connection has ended then, too.
+    pub async fn close(self) -> Result<(), Error> {
+        self.settle().await
+    }
+
+    /// Runs a prepared statement. If the server does not accept the prepared form any more, prepares it again.
+    async fn prepared<T>(
+        &self,
+        text: &str,
+        request: impl AsyncFn(Statement) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, Error> {
+        let statement = self.prepare_cached(text).await?;
+        let refused = match self.run(request(statement)).await {
+            Err(error) if is_stale(&error) => error,
+            result => return result,
+        };
+        self.statements.borrow_mut().remove(text);
+        self.client.clear_type_cache();
+        // In a transaction, which has failed now, nothing more can run.
+        self.be_sure().await?;
+        if self.status.get() != Status::Idle {
+            return Err(refused);
+        }
+        let statement = self.prepare_cached(text).await?;
+        self.run(request(statement)).await
+    }
+
+    async fn perform<T>(
+        &self,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        on_interrupt: OnInterrupt,
+    ) -> Result<T, Error> {
+        if self.left.is_broken.get() {
+            return Err(Error::Lost(self.end.borrow().clone()));
+        }
+        let running = self.begin();
+        let mut request = pin!(request);
+        match future_wait(request.as_mut()).await {
+            Ok(result) => {
+                running.end();
+                result.map_err(|error| self.failed(error))
+            }
+            Err(why) => {
+                let finished = ignore_after(CANCEL_WITHIN, self.finish(request, on_interrupt));
+                let fate = match shield(finished).await {
+                    Some(Some(fate)) => {
+                        running.end();
+                        fate
+                    }
+                    Some(None) => Fate::Unknown,
+                    None => {
+                        self.left.is_broken.set(true);
+                        Fate::Unknown
+                    }
+                };
+                Err(Error::Interrupted { why, fate })
+            }
+        }
+    }
+
+    /// Awaits the end of an interrupted request. `None` if others run, which a request to cancel could hit.
+    async fn finish<T>(
+        &self,
+        request: Pin<&mut impl Future<Output = Result<T, tokio_postgres::Error>>>,
+        on_interrupt: OnInterrupt,
+    ) -> Option<Fate> {
+        let _turn = match on_interrupt {
+            OnInterrupt::Cancel if self.left.running.get() > 1 => return None,
+            OnInterrupt::Cancel => Some(self.settling.lock().await.ok()?),
+            OnInterrupt::Wait => None,
+        };
+        let request = future_wait(request);
+        let result = match on_interrupt {
+            OnInterrupt::Cancel => join(self.cancel(), request).await.1,
+            OnInterrupt::Wait => request.await,
+        };
+        Some(match result.ok()? {
+            Ok(_) => Fate::Completed,
+            Err(error) => match self.failed(error) {
+                Error::Statement(_) => Fate::Undone,
+                _ => Fate::Unknown,
+            },
+        })
+    }
+
+    /// Asks the server to cancel what runs. If this fails or is dropped, a request may still be under way, and the
+    /// connection is not used again.
+    async fn cancel(&self) -> Result<(), Error> {
+        let was_broken = self.left.is_broken.replace(true);
+        cancel(&self.config, &self.server, &self.client.cancel_token()).await?;
+        self.left.is_broken.set(was_broken);
+        Ok(())
+    }
+
+    /// Removes what earlier statements have left: ends a statement that still runs, and rolls transactions back.
+    pub(crate) async fn settle(&self) -> Result<(), Error> {
+        let left = &self.left;
+        let is_settled = !left.is_abandoned.get() && left.transaction.get().is_none();
+        if is_settled && !self.settling.is_locked() {
+            return Ok(());
+        }
+        let _turn = self.settling.lock().await?;
+        if left.is_abandoned.get() && left.running.get() == 0 {
+            let ended = shield(ignore_after(CANCEL_WITHIN, self.end_abandoned())).await;
+            if !matches!(ended, Some(Ok(()))) {
+                left.is_broken.set(true);
+            }
+            ended.unwrap_or(Err(Error::Lost(None)))?;
+            left.is_abandoned.set(false);
+        }
+        if let Some(level) = left.transaction.get() {
+            self.roll_back(level).await?;
+            left.transaction.set(None);
+        }
+        Ok(())
+    }
+
+    async fn end_abandoned(&self) -> Result<(), Error> {
+        self.left.is_unsure.set(true);
+        self.cancel().await?;
+        self.be_sure().await
+    }
+
+    async fn roll_back(&self, level: u32) -> Result<(), Error> {
+        self.be_sure().await?;
+        if self.status.get() == Status::Idle {
+            return Ok(());
+        }
+        let text = match level {
+            0 => "ROLLBACK".to_owned(),
+            _ => {
+                let name = savepoint(level);
+                format!("ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}")
+            }
+        };
+        match self.perform(self.client.batch_execute(&text), OnInterrupt::Wait).await {
+            // The savepoint itself had failed, and the transaction with it.
+            Err(Error::Statement(_)) if level > 0 => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Waits until the server has answered everything, so that `status` is that of now.
+    async fn be_sure(&self) -> Result<(), Error> {
+        if self.left.is_unsure.get() {
+            self.check().await?;
+            self.left.is_unsure.set(false);
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer to an empty request.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        future_wait(self.client.check_connection()).await?.map_err(|error| self.failed(error))
+    }
+
+    pub(crate) fn begin(&self) -> Running<'_> {
+        self.left.is_used.set(true);
+        self.left.running.set(self.left.running.get() + 1);
+        Running { left: &self.left, has_ended: false }
+    }
+
+    /// An error of a request that was awaited to its end.
+    pub(crate) fn failed(&self, error: tokio_postgres::Error) -> Error {
+        self.left.is_unsure.set(true);
+        match Error::from_driver(error, Fate::Unknown) {
+            Error::Lost(None) => Error::Lost(self.end.borrow().clone()),
+            error => error,
+        }
+    }
+
+    /// Notes that a transaction was not ended.
+    pub(crate) fn leave(&self, level: u32) {
+        let outermost = self.left.transaction.get().map_or(level, |other| other.min(level));
+        self.left.transaction.set(Some(outermost));
+    }
+
+    /// Ends a transaction with `COMMIT`, or a savepoint with `RELEASE`.
+    pub(crate) async fn commit(&self, level: u32) -> Result<(), Error> {
+        self.settle().await?;
+        self.be_sure().await?;
+        if self.status.get() == Status::Failed {
+            self.leave(level);
+            self.settle().await?;
+            return Err(Error::Aborted);
+        }
+        let text = match level {
+            0 => "COMMIT".to_owned(),
+            _ => format!("RELEASE SAVEPOINT {}", savepoint(level)),
+        };
+        self.perform(self.client.batch_execute(&text), OnInterrupt::Wait).await
+    }
+
+    /// Sends the statement that begins a transaction.
+    pub(crate) async fn begin_transaction(&self, text: &str) -> Result<(), Error> {
+        self.perform(self.client.batch_execute(text), OnInterrupt::Cancel).await
+    }
+
+    /// Ends what is left, and resets the session for the next holder.
+    pub(crate) async fn clean(&self) -> Result<(), Error> {
+        self.leave(0);
+        self.settle().await?;
+        if self.config.resets() == crate::Reset::Session && self.left.is_used.get() {
+            self.perform(self.client.batch_execute(RESET), OnInterrupt::Wait).await?;
+        }
+        self.left.is_used.set(false);
+        Ok(())
+    }
+}
+
+/// `DISCARD ALL` without `DEALLOCATE ALL` and `DISCARD PLANS`, so that prepared statements stay.
+const RESET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
+    SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES";
+
+pub(crate) fn savepoint(level: u32) -> String {
+    format!("pikake_{level}")
+}
+
+/// Whether the server refuses a prepared statement, and would accept it prepared again: its columns have changed, or the
+/// server has forgotten it. The server says so before it runs anything.
+fn is_stale(error: &Error) -> bool {
+    let Some(report) = error.as_db_error() else { return false };
+    match *report.code() {
+        SqlState::INVALID_SQL_STATEMENT_NAME => true,
+        SqlState::FEATURE_NOT_SUPPORTED => report.routine() == Some("RevalidateCachedQuery"),
+        _ => false,
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let left = &self.left;
+        let runs = left.is_abandoned.get() || left.is_broken.get();
+        if !runs || self.driver.is_finished() {
+            return;
+        }
+        // The driver would wait for the statement's end.
+        self.driver.abort();
+        if try_current().is_some() {
+            let (config, server) = (self.config.clone(), self.server.clone());
+            let token = self.client.cancel_token();
+            let cancelling = async move {
+                let cancelled = ignore_after(CANCEL_WITHIN, cancel(&config, &server, &token)).await;
+                if !matches!(cancelled, Some(Ok(()))) {
+                    tracing::warn!(%server, "a statement may still run: its connection was dropped");
+                }
+            };
+            Builder::new().name("postgres cancel").spawn(cancelling).detach();
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("server", &self.server.to_string())
+            .field("status", &self.status.get())
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! Errors: what the server refuses, what is lost, and what was interrupted.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use pikake_traps::Interrupted;
+use tokio_postgres::error::{DbError, SqlState};
+
+/// What became of an interrupted statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fate {
+    /// The statement was not sent, or the server cancelled or refused it.
+    Undone,
+    /// The statement had ended before the server could cancel it.
+    Completed,
+    /// The server has not answered. The connection is closed.
+    Unknown,
+}
+
+/// Why a statement, a connection or a transaction failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The wait was interrupted, and the server was asked to cancel the statement.
+    Interrupted {
+        /// The interruption.
+        why: Interrupted,
+        /// What became of the statement.
+        fate: Fate,
+    },
+    /// The server refused the statement, or the statement and the values do not fit.
+    Statement(Arc<tokio_postgres::Error>),
+    /// The connection is lost, with its end if that is known.
+    Lost(Option<Arc<tokio_postgres::Error>>),
+    /// No host can be connected to.
+    Connect(ConnectError),
+    /// The transaction cannot be committed, since a statement in it has failed. The transaction was rolled back.
+    Aborted,
+    /// The configuration is not usable.
+    Config(String),
+}
+
+impl Error {
+    /// The server's report, if the server refused something.
+    pub fn as_db_error(&self) -> Option<&DbError> {
+        match self {
+            Self::Statement(error) | Self::Lost(Some(error)) => error.as_db_error(),
+            _ => None,
+        }
+    }
+
+    /// The server's code for what it refused.
+    pub fn code(&self) -> Option<&SqlState> {
+        self.as_db_error().map(DbError::code)
+    }
+
+    /// Whether the wait was interrupted.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Interrupted { .. })
+    }
+
+    /// An error that happened while connecting or while a statement ran.
+    pub(crate) fn from_driver(error: tokio_postgres::Error, fate: Fate) -> Self {
+        let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        match io.and_then(pikake_net::interruption) {
+            Some(why) => Self::Interrupted { why: why.clone(), fate },
+            None if error.is_closed() => Self::Lost(None),
+            None if io.is_some() => Self::Lost(Some(error.into())),
+            None => Self::Statement(error.into()),
+        }
+    }
+}
+
+/// The wait was interrupted before anything was sent.
+impl From<Interrupted> for Error {
+    fn from(why: Interrupted) -> Self {
+        Self::Interrupted { why, fate: Fate::Undone }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted { why, fate } => {
+                let fate = match fate {
+                    Fate::Undone => "the statement has not taken effect",
+                    Fate::Completed => "the statement had ended already",
+                    Fate::Unknown => "it is unknown whether the statement took effect",
+                };
+                write!(f, "{why}; {fate}")
+            }
+            Self::Statement(error) => match error.as_db_error() {
+                Some(report) => write!(f, "{report}"),
+                None => write!(f, "{error}"),
+            },
+            Self::Lost(None) => f.write_str("the connection to the database is closed"),
+            Self::Lost(Some(why)) => match why.as_db_error() {
+                Some(report) => write!(f, "the connection to the database is lost: {report}"),
+                None => write!(f, "the connection to the database is lost: {why}"),
+            },
+            Self::Connect(error) => error.fmt(f),
+            Self::Aborted => f.write_str(
+                "the transaction was rolled back instead of committed, since a statement in it had failed",
+            ),
+            Self::Config(text) => f.write_str(text),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Interrupted { why, .. } => Some(why),
+            Self::Statement(error) | Self::Lost(Some(error)) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+/// Why each host could not be connected to.
+#[derive(Clone, Debug)]
+pub struct ConnectError {
+    pub(crate) attempts: Vec<(String, Refusal)>,
+}
+
+/// Why a host could not be connected to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The host cannot be reached, or the TLS handshake failed.
+    Io(Arc<io::Error>),
+    /// The host did not answer in time.
+    TimedOut,
+    /// The server, or the login, failed.
+    Server(Error),
+    /// The server allows no writes, or does, and `target_session_attrs` asks for the other.
+    OtherSession,
+}
+
+impl ConnectError {
+    /// The hosts in the order of the attempts, and why each was not connected to.
+    pub fn attempts(&self) -> &[(String, Refusal)] {
+        &self.attempts
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::TimedOut => f.write_str("no answer in time"),
+            Self::Server(Error::Statement(error)) => match error.source() {
+                Some(source) => write!(f, "{error}: {source}"),
+                None => error.fmt(f),
+            },
+            Self::Server(error) => error.fmt(f),
+            Self::OtherSession => f.write_str("not the session that target_session_attrs asks for"),
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no connection to the database")?;
+        for (host, refusal) in &self.attempts {
+            write!(f, "; {host}: {refusal}")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for ConnectError {}
