@@ -1,0 +1,69 @@
+//! Notifications, and connections that are cut.
+
+use std::time::Duration;
+
+use pikake::postgres::{Connection, Event, Listener};
+use pikake::timeout_after;
+
+use crate::{config, run, server};
+
+async fn notify(connection: &Connection, channel: &str, payload: &str) {
+    connection.query("SELECT pg_notify($1, $2)", &[&channel, &payload]).await.unwrap();
+}
+
+async fn payload(listener: &mut Listener) -> String {
+    match listener.next().await.unwrap() {
+        Event::Notification(it) => it.payload().to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn listener_returns_notifications_in_order() {
+    let Some(server) = server() else { return };
+    run(async {
+        let sender = config(server, "sender").connect().await.unwrap();
+        let name = "odd \"name\"";
+        let mut listener = Listener::connect(&config(server, "listener"), [name]).await.unwrap();
+        for n in 0..3 {
+            notify(&sender, name, &n.to_string()).await;
+        }
+        for n in 0..3 {
+            assert_eq!(payload(&mut listener).await, n.to_string());
+        }
+        // An interrupted wait loses nothing, and other channels come and go.
+        assert!(timeout_after(Duration::from_millis(20), listener.next()).await.is_err());
+        listener.listen("second").await.unwrap();
+        notify(&sender, "second", "a").await;
+        listener.unlisten("second").await.unwrap();
+        notify(&sender, "second", "b").await;
+        notify(&sender, name, "c").await;
+        assert_eq!(payload(&mut listener).await, "a");
+        assert_eq!(payload(&mut listener).await, "c");
+        assert!(listener.listen("x".repeat(100)).await.is_err());
+    });
+}
+
+#[test]
+fn listener_tells_that_it_was_cut() {
+    let Some(server) = server() else { return };
+    run(async {
+        let sender = config(server, "sender").connect().await.unwrap();
+        let mut listener = Listener::connect(&config(server, "cut"), ["a", "b"]).await.unwrap();
+        notify(&sender, "a", "before").await;
+        assert_eq!(payload(&mut listener).await, "before");
+        let terminate = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'cut'";
+        sender.query(terminate, &[]).await.unwrap();
+        notify(&sender, "a", "lost").await;
+        assert!(matches!(listener.next().await.unwrap(), Event::Reconnected));
+        notify(&sender, "b", "after").await;
+        assert_eq!(payload(&mut listener).await, "after");
+
+        // Cut while channels are changed.
+        sender.query(terminate, &[]).await.unwrap();
+        listener.listen("c").await.unwrap();
+        assert!(matches!(listener.next().await.unwrap(), Event::Reconnected));
+        notify(&sender, "c", "new").await;
+        assert_eq!(payload(&mut listener).await, "new");
+    });
+}
