@@ -20,7 +20,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, Statement};
 
-use crate::config::{Config, Server};
+use crate::config::{Config, Reset, Server};
 use crate::connect::{Driver, Session, cancel};
 use crate::error::{Error, Fate};
 use crate::rows::Rows;
@@ -544,11 +544,22 @@ impl Connection {
         self.perform(self.client.batch_execute(text), OnInterrupt::Cancel).await
     }
 
+    /// Whether the next holder would find nothing of this one's.
+    pub(crate) fn is_clean(&self) -> bool {
+        let left = &self.left;
+        let is_settled = left.running.get() == 0
+            && !left.is_abandoned.get()
+            && !left.is_unsure.get()
+            && left.transaction.get().is_none()
+            && self.status.get() == Status::Idle;
+        is_settled && (self.config.resets() == Reset::Transaction || !left.is_used.get())
+    }
+
     /// Ends what is left, and resets the session for the next holder.
     pub(crate) async fn clean(&self) -> Result<(), Error> {
         self.leave(0);
         self.settle().await?;
-        if self.config.resets() == crate::Reset::Session && self.left.is_used.get() {
+        if self.config.resets() == Reset::Session && self.left.is_used.get() {
             self.perform(self.client.batch_execute(RESET), OnInterrupt::Wait).await?;
         }
         self.left.is_used.set(false);

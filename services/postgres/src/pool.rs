@@ -69,6 +69,10 @@ impl pikake_pool::Manager for Manager {
         connection.clean()
     }
 
+    fn is_clean(&self, connection: &Connection) -> bool {
+        connection.is_clean()
+    }
+
     fn is_dead(&self, connection: &Connection) -> bool {
         connection.is_closed()
     }

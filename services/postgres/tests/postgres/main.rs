@@ -3,6 +3,7 @@
 mod hosts;
 mod interruptions;
 mod listener;
+mod pools;
 mod statements;
 mod tls;
 mod transactions;
