@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_net::{TcpStream, UnixStream};
-use pikake_traps::{Interrupted, future_wait, timeout_after};
+use pikake_traps::{Interrupted, future_wait, shield, timeout_after};
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Notification, SimpleQueryMessage};
 
@@ -101,7 +101,8 @@ impl Session {
         let negotiation = negotiation(config, &server, &status, false)?;
         let (client, driver): (_, Box<dyn Driver>) = match &server {
             Server::Tcp { address, port, .. } => {
-                let (client, driver) = start(config, tcp(address, *port).await?, negotiation).await?;
+                let (client, driver) =
+                    start(config, tcp(address, *port).await?, negotiation).await?;
                 (client, Box::new(driver))
             }
             Server::Unix(path) => {
@@ -123,9 +124,8 @@ impl Session {
     }
 
     async fn is_read_only(&mut self) -> Result<bool, Error> {
-        let rows = self.request(async |client| {
-            client.simple_query("SHOW transaction_read_only").await
-        });
+        let rows =
+            self.request(async |client| client.simple_query("SHOW transaction_read_only").await);
         let is_on = |message: &SimpleQueryMessage| match message {
             SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
             _ => false,
@@ -143,11 +143,15 @@ impl Session {
         let driven = poll_fn(|cx| {
             // The first poll of a request puts it into the driver's queue.
             if let Poll::Ready(answer) = request.as_mut().poll(cx) {
-                return Poll::Ready(answer.map_err(|error| Error::from_driver(error, Fate::Unknown)));
+                return Poll::Ready(
+                    answer.map_err(|error| Error::from_driver(error, Fate::Unknown)),
+                );
             }
             loop {
                 match driver.poll_message(cx) {
-                    Poll::Ready(Some(Ok(AsyncMessage::Notification(it)))) => notifications.push_back(it),
+                    Poll::Ready(Some(Ok(AsyncMessage::Notification(it)))) => {
+                        notifications.push_back(it)
+                    }
                     Poll::Ready(Some(Ok(_))) => {}
                     Poll::Ready(Some(Err(error))) => {
                         return Poll::Ready(Err(Error::from_driver(error, Fate::Unknown)));
@@ -159,7 +163,8 @@ impl Session {
             let answer = request.as_mut().poll(cx);
             answer.map_err(|error| Error::from_driver(error, Fate::Unknown))
         });
-        future_wait(driven).await?
+        // An interruption inside the driver would end the connection.
+        future_wait(shield(driven)).await?
     }
 }
 

@@ -138,7 +138,8 @@ impl Config {
     pub async fn connect(&self) -> Result<Connection, Error> {
         let Session { client, driver, status, server, .. } = Session::open(self).await?;
         let end = Rc::default();
-        let driver = Builder::new().name("postgres connection").spawn(drive(driver, Rc::clone(&end)));
+        let driver =
+            Builder::new().name("postgres connection").spawn(drive(driver, Rc::clone(&end)));
         Ok(Connection {
             client,
             config: Rc::new(self.clone()),

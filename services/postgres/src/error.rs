@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use pikake_traps::Interrupted;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// What became of an interrupted statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +16,7 @@ pub enum Fate {
     Undone,
     /// The statement had ended before the server could cancel it.
     Completed,
-    /// The server has not answered. The connection is closed.
+    /// The server has not answered yet, or not in time.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ impl Error {
         match io.and_then(pikake_net::interruption) {
             Some(why) => Self::Interrupted { why: why.clone(), fate },
             None if error.is_closed() => Self::Lost(None),
-            None if io.is_some() => Self::Lost(Some(error.into())),
+            None if io.is_some() || is_last_word(&error) => Self::Lost(Some(error.into())),
             None => Self::Statement(error.into()),
         }
     }
@@ -92,15 +92,11 @@ impl fmt::Display for Error {
                 };
                 write!(f, "{why}; {fate}")
             }
-            Self::Statement(error) => match error.as_db_error() {
-                Some(report) => write!(f, "{report}"),
-                None => write!(f, "{error}"),
-            },
+            Self::Statement(error) => Plain(error).fmt(f),
             Self::Lost(None) => f.write_str("the connection to the database is closed"),
-            Self::Lost(Some(why)) => match why.as_db_error() {
-                Some(report) => write!(f, "the connection to the database is lost: {report}"),
-                None => write!(f, "the connection to the database is lost: {why}"),
-            },
+            Self::Lost(Some(why)) => {
+                write!(f, "the connection to the database is lost: {}", Plain(why))
+            }
             Self::Connect(error) => error.fmt(f),
             Self::Aborted => f.write_str(
                 "the transaction was rolled back instead of committed, since a statement in it had failed",
@@ -118,6 +114,25 @@ impl StdError for Error {
             _ => None,
         }
     }
+}
+
+/// The server's own words, or those of the driver with their cause.
+struct Plain<'a>(&'a tokio_postgres::Error);
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.as_db_error(), self.0.source()) {
+            (Some(report), _) => report.fmt(f),
+            (None, Some(source)) => write!(f, "{}: {source}", self.0),
+            (None, None) => self.0.fmt(f),
+        }
+    }
+}
+
+/// Whether the server has ended the session with this report.
+fn is_last_word(error: &tokio_postgres::Error) -> bool {
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 
 /// Why each host could not be connected to.
@@ -152,10 +167,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::TimedOut => f.write_str("no answer in time"),
-            Self::Server(Error::Statement(error)) => match error.source() {
-                Some(source) => write!(f, "{error}: {source}"),
-                None => error.fmt(f),
-            },
+            Self::Server(Error::Statement(error) | Error::Lost(Some(error))) => Plain(error).fmt(f),
             Self::Server(error) => error.fmt(f),
             Self::OtherSession => f.write_str("not the session that target_session_attrs asks for"),
         }

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use pikake_traps::{Interrupted, future_wait, ignore_after, random, sleep};
+use pikake_traps::{Interrupted, future_wait, ignore_after, random, shield, sleep};
 use tokio_postgres::{AsyncMessage, Notification};
 
 use crate::config::Config;
@@ -233,7 +233,8 @@ impl Listener {
                 }
             }
         });
-        future_wait(message).await?
+        // An interruption inside the driver would end the connection.
+        future_wait(shield(message)).await?
     }
 }
 

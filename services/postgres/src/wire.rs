@@ -230,7 +230,11 @@ impl Encryption {
                 ([b'S'], _) => {}
                 ([b'N'], false) => return Ok(Link::Plain(stream)),
                 ([b'N'], true) => return Err(io::Error::other("the server offers no TLS")),
-                _ => return Err(io::Error::other("the server answers a request for TLS with an error")),
+                _ => {
+                    return Err(io::Error::other(
+                        "the server answers a request for TLS with an error",
+                    ));
+                }
             }
         }
         let stream = self.connector.connect(&self.name, stream).await?;

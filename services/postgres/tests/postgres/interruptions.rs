@@ -1,5 +1,8 @@
 //! Statements whose wait is interrupted or dropped: the server ends them, and the connection can be used.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use pikake::postgres::{CANCEL_WITHIN, Connection, Error, Fate};
@@ -85,7 +88,8 @@ fn dropped_connection_cancels_its_statement() {
         poll_and_drop(connection.execute(SLEEP, &[])).await;
         until_it_runs(&watcher, "gone", SLEEP).await;
         drop(connection);
-        until("no session", async || sessions(&watcher, "gone").await.is_empty().then_some(())).await;
+        until("no session", async || sessions(&watcher, "gone").await.is_empty().then_some(()))
+            .await;
     });
 }
 
@@ -98,7 +102,8 @@ fn closed_connection_leaves_no_session() {
         connection.prepare_cached(SLEEP).await.unwrap();
         poll_and_drop(connection.execute(SLEEP, &[])).await;
         connection.close().await.unwrap();
-        until("no session", async || sessions(&watcher, "closed").await.is_empty().then_some(())).await;
+        until("no session", async || sessions(&watcher, "closed").await.is_empty().then_some(()))
+            .await;
     });
 }
 
@@ -107,14 +112,13 @@ fn interruption_spares_other_statements() {
     let Some(server) = server() else { return };
     run(async {
         let connection = config(server, "siblings").connect().await.unwrap();
-        connection.prepare_cached(SLEEP).await.unwrap();
-        let long = connection.query_one("SELECT pg_sleep(0.3)::TEXT, 5", &[]);
-        let mut long = std::pin::pin!(long);
-        let both = std::future::poll_fn(|cx| {
-            assert!(long.as_mut().poll(cx).is_pending());
-            std::task::Poll::Ready(())
-        });
-        both.await;
+        let slow = "SELECT pg_sleep(0.5)::TEXT, 5";
+        for text in [slow, "SELECT 1"] {
+            connection.prepare_cached(text).await.unwrap();
+        }
+        let mut long = pin!(connection.query_one(slow, &[]));
+        let sent = poll_fn(|cx| Poll::Ready(long.as_mut().poll(cx).is_pending()));
+        assert!(sent.await);
         let short = timeout_after(Duration::from_millis(20), connection.query("SELECT 1", &[]));
         assert!(short.await.is_err(), "it waits behind the other");
         assert_eq!(long.await.unwrap().get::<_, i32>(1), 5);
@@ -151,21 +155,22 @@ fn silent_server_costs_the_connection() {
         let pid = connection.query_one("SELECT pg_backend_pid()", &[]).await.unwrap();
         let pid: i32 = pid.get(0);
         connection.prepare_cached(SLEEP).await.unwrap();
-        let signal = |name: &str| format!("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null; kill -{name} {pid}'");
+        let signal = |name: &str| {
+            format!("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null; kill -{name} {pid}'")
+        };
         watcher.batch_execute(&signal("STOP")).await.unwrap();
         let begun = Instant::now();
-        let task = spawn(async move {
-            let error = connection.execute(SLEEP, &[]).await.unwrap_err();
-            (connection, error)
-        });
-        task.request_cancel("enough");
-        let (connection, error) = task.await.unwrap();
+        let mut told = None;
+        let asleep = async { told = Some(connection.execute(SLEEP, &[]).await.unwrap_err()) };
+        assert!(timeout_after(Duration::from_millis(50), asleep).await.is_err());
+        let error = told.unwrap();
         assert!(matches!(error, Error::Interrupted { fate: Fate::Unknown, .. }), "{error:?}");
         assert!(begun.elapsed() >= CANCEL_WITHIN);
         assert!(connection.is_closed());
         assert!(matches!(connection.query("SELECT 1", &[]).await, Err(Error::Lost(_))));
         drop(connection);
         shield(watcher.batch_execute(&signal("CONT"))).await.unwrap();
-        until("no session", async || sessions(&watcher, "silent").await.is_empty().then_some(())).await;
+        until("no session", async || sessions(&watcher, "silent").await.is_empty().then_some(()))
+            .await;
     });
 }

@@ -69,7 +69,10 @@ pub(crate) async fn sessions(watcher: &Connection, name: &str) -> Vec<(String, S
 pub(crate) async fn until_it_runs(watcher: &Connection, name: &str, text: &str) {
     let runs = async || {
         let sessions = sessions(watcher, name).await;
-        sessions.iter().any(|(state, query)| state == "active" && query.contains(text)).then_some(())
+        sessions
+            .iter()
+            .any(|(state, query)| state == "active" && query.contains(text))
+            .then_some(())
     };
     until("it runs", runs).await;
 }

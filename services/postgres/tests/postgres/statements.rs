@@ -28,7 +28,8 @@ fn statements_return_rows_and_counts() {
         assert_eq!(connection.query_one(price, &[&"tea"]).await.unwrap().get::<_, i32>(0), 3);
         assert!(connection.query_opt(price, &[&"rum"]).await.unwrap().is_none());
         assert!(matches!(connection.query_one(price, &[&"rum"]).await, Err(Error::Statement(_))));
-        let changed = connection.execute("UPDATE item SET price = price + $1", &[&1]).await.unwrap();
+        let changed =
+            connection.execute("UPDATE item SET price = price + $1", &[&1]).await.unwrap();
         assert_eq!(changed, 2);
         let error = connection.query("SELECT nonsense", &[]).await.unwrap_err();
         assert_eq!(error.code().unwrap().code(), "42703");
@@ -70,7 +71,8 @@ fn connection_prepares_each_text_once() {
         assert_eq!((connection.cached_statements(), prepared(&connection).await), (2, 2));
         connection.query("SELECT 3 AS kept", &[]).await.unwrap();
         assert_eq!((connection.cached_statements(), prepared(&connection).await), (2, 2));
-        let texts = "SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%kept' ORDER BY 1";
+        let texts =
+            "SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%kept' ORDER BY 1";
         let left = connection.client().query(texts, &[]).await.unwrap();
         let left: Vec<&str> = left.iter().map(|row| row.get(0)).collect();
         assert_eq!(left, ["SELECT 1 AS kept", "SELECT 3 AS kept"], "2 was used longest ago");

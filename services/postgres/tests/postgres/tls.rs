@@ -47,7 +47,8 @@ fn tls_is_used_verified_and_bound() {
 
         write(&admin, "server.crt", &certificate.pem()).await;
         write(&admin, "server.key", &key.serialize_pem()).await;
-        let access = "host all pikake 127.0.0.1/32 trust\nhostssl all guest 127.0.0.1/32 scram-sha-256";
+        let access =
+            "host all pikake 127.0.0.1/32 trust\nhostssl all guest 127.0.0.1/32 scram-sha-256";
         write(&admin, "pg_hba.conf", access).await;
         admin.batch_execute("ALTER SYSTEM SET ssl = on").await.unwrap();
         admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();

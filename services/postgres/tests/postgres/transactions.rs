@@ -97,10 +97,8 @@ fn interrupted_begin_leaves_no_transaction() {
         for n in 0..20 {
             match n % 2 {
                 0 => poll_and_drop(connection.transaction()).await,
-                _ => {
-                    let begin = connection.transaction();
-                    assert!(timeout_after(Duration::ZERO, begin).await.is_err());
-                }
+                // Now and then the server answers first.
+                _ => drop(timeout_after(Duration::ZERO, connection.transaction()).await),
             }
             connection.execute("INSERT INTO begun VALUES ($1)", &[&n]).await.unwrap();
             assert_eq!(numbers(&watcher, "begun").await.len(), n as usize + 1);
@@ -165,7 +163,8 @@ fn interruption_anywhere_leaves_no_transaction() {
         |_| {
             run(async {
                 let watcher = config(server, "watcher").connect().await.unwrap();
-                let is_gone = async || sessions(&watcher, "anywhere").await.is_empty().then_some(());
+                let is_gone =
+                    async || sessions(&watcher, "anywhere").await.is_empty().then_some(());
                 until("no session", is_gone).await;
                 let found = !numbers(&watcher, "anywhere").await.is_empty();
                 assert!(committed.get().is_none_or(|known| known == found), "found: {found}");
