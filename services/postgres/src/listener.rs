@@ -104,11 +104,16 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The server's, as for a name that is too long; the interruption. A lost connection is no error: see
+    /// The server's, as for an empty name; the interruption. A lost connection is no error: see
     /// [`next`](Self::next).
     pub async fn listen(&mut self, channel: impl Into<String>) -> Result<(), Error> {
-        self.is_current &= !self.channels.insert(channel.into());
-        self.update().await
+        let channel = channel.into();
+        self.is_current &= !self.channels.insert(channel.clone());
+        let updated = self.update().await;
+        if let Err(Error::Statement(_)) = updated {
+            self.channels.remove(&channel);
+        }
+        updated
     }
 
     /// Listens to a channel no more. Notifications that have arrived are still returned.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pikake::postgres::{CANCEL_WITHIN, Connection, Error, Fate};
 use pikake::time::Instant;
-use pikake::{shield, spawn, timeout_after};
+use pikake::{spawn, timeout_after};
 
 use crate::{config, poll_and_drop, run, server, sessions, until, until_it_runs};
 
@@ -158,18 +158,21 @@ fn silent_server_costs_the_connection() {
         let signal = |name: &str| {
             format!("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null; kill -{name} {pid}'")
         };
+        let task = spawn(async move {
+            let error = connection.execute(SLEEP, &[]).await.unwrap_err();
+            (connection, error)
+        });
+        until_it_runs(&watcher, "silent", SLEEP).await;
         watcher.batch_execute(&signal("STOP")).await.unwrap();
         let begun = Instant::now();
-        let mut told = None;
-        let asleep = async { told = Some(connection.execute(SLEEP, &[]).await.unwrap_err()) };
-        assert!(timeout_after(Duration::from_millis(50), asleep).await.is_err());
-        let error = told.unwrap();
+        task.request_cancel("enough");
+        let (connection, error) = task.await.unwrap();
         assert!(matches!(error, Error::Interrupted { fate: Fate::Unknown, .. }), "{error:?}");
         assert!(begun.elapsed() >= CANCEL_WITHIN);
         assert!(connection.is_closed());
         assert!(matches!(connection.query("SELECT 1", &[]).await, Err(Error::Lost(_))));
         drop(connection);
-        shield(watcher.batch_execute(&signal("CONT"))).await.unwrap();
+        watcher.batch_execute(&signal("CONT")).await.unwrap();
         until("no session", async || sessions(&watcher, "silent").await.is_empty().then_some(()))
             .await;
     });
