@@ -104,6 +104,7 @@
 //! | speak TLS, ask DNS servers | [`net::tls`], [`net::dns`] |
 //! | serve HTTP with hyper or axum | [`http`] |
 //! | ask HTTP servers | [`http::Client`] |
+//! | query PostgreSQL over pooled connections | [`postgres`] |
 //! | call code that blocks | [`thread::run_in_thread`] and others in [`thread`] |
 //! | read and write files and standard streams | [`fs`], [`stdio`] |
 //! | start other programs | [`process`] |
@@ -127,7 +128,7 @@
 //! | `signals` | yes | [`signal`], [`interrupt_on_signals`], `#[pikake::main(signals)]` | signal-hook |
 //! | `process` | | [`process`] | signal-hook |
 //! | `watch` | | [`fs::watch`] | notify |
-//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://` | rustls with ring |
+//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `postgres`, TLS | rustls with ring |
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
@@ -139,6 +140,7 @@
 //! | `http-client` | | [`http::Client`]; turns `http` on | hyper, serde_json, url |
 //! | `http-gzip` | | [`http::Client`] decodes gzip and deflate; turns `http-client` on | flate2 |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
+//! | `postgres` | | [`postgres`]; turns `pool` on | tokio-postgres |
 //! | `pool` | | [`pool`]: objects that cost something to make | |
 //! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
 //! | `tokio` | | [`tokio`] | tokio |
@@ -170,6 +172,7 @@
 #![cfg_attr(not(feature = "http-client"), doc = "[`http::Client`]: #features")]
 #![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]
 #![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
+#![cfg_attr(not(feature = "postgres"), doc = "[`postgres`]: #features")]
 #![cfg_attr(not(feature = "pool"), doc = "[`pool`]: #features")]
 #![cfg_attr(not(feature = "process"), doc = "[`process`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`signal`]: #features")]

@@ -41,6 +41,12 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/http/src/timer.rs", 1, "a builder of hyper, without a server"),
     ("services/jobs/src/brokers/rabbitmq.rs", 1, "a RabbitMQ to connect to"),
     ("services/jobs/src/brokers/sqlite.rs", 1, "a database in the file system"),
+    ("services/postgres/src/connection.rs", 2, "a PostgreSQL to connect to"),
+    ("services/postgres/src/lib.rs", 1, "a PostgreSQL to connect to"),
+    ("services/postgres/src/listener.rs", 1, "a PostgreSQL to connect to"),
+    ("services/postgres/src/pool.rs", 1, "a PostgreSQL to connect to"),
+    ("services/postgres/src/rows.rs", 1, "a PostgreSQL to connect to"),
+    ("services/postgres/src/transaction.rs", 1, "a PostgreSQL to connect to"),
     ("src/lib.rs", 1, "a server that runs until a signal ends it"),
     ("task/src/bounded.rs", 1, "requests that never end"),
     ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
@@ -65,6 +71,7 @@ const CRATES: &[&str] = &[
     "services/http",
     "services/jobs",
     "services/pool",
+    "services/postgres",
     "services/tokio",
 ];
 
@@ -84,6 +91,7 @@ const INNER_CRATES: &[&str] = &[
     "pikake_http",
     "pikake_jobs",
     "pikake_pool",
+    "pikake_postgres",
     "pikake_tokio",
 ];
 

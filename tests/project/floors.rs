@@ -49,6 +49,7 @@ const HOUSE: [(&str, u8, &[&str]); 21] = [
         3,
         &["pikake-amqp", "pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"],
     ),
+    ("pikake-postgres", 3, &["pikake-net", "pikake-pool", "pikake-sync", "pikake-traps"]),
     (
         "pikake",
         4,
@@ -62,6 +63,7 @@ const HOUSE: [(&str, u8, &[&str]); 21] = [
             "pikake-net",
             "pikake-os",
             "pikake-pool",
+            "pikake-postgres",
             "pikake-sim",
             "pikake-sync",
             "pikake-task",

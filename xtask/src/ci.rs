@@ -15,7 +15,7 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 23] = [
+const FEATURES: [&str; 24] = [
     "log-to-stderr",
     "signals",
     "process",
@@ -39,6 +39,8 @@ const FEATURES: [&str; 23] = [
     "jobs-sqlite",
     "jobs-amqp",
     "jobs-amqp,tls",
+    "postgres",
+    "postgres,tls",
 ];
 
 pub(crate) fn ci(arguments: &[String]) -> Result {

@@ -54,7 +54,9 @@ impl<'c> Rows<'c> {
         let row = future_wait(self.rows.try_next()).await?;
         let row = row.map_err(|error| self.connection.failed(error));
         if !matches!(row, Ok(Some(_))) {
-            self.running.take().map(Running::end);
+            if let Some(running) = self.running.take() {
+                running.end();
+            }
         }
         row
     }

@@ -16,6 +16,9 @@ mod postgres;
 #[expect(dead_code, reason = "the example's main is for people")]
 #[path = "../../examples/rabbitmq.rs"]
 mod rabbitmq;
+#[expect(dead_code, reason = "the example's main is for people")]
+#[path = "../../examples/shop.rs"]
+mod shop;
 #[path = "../../examples/tonic.rs"]
 mod tonic_example;
 #[path = "../../examples/websocket.rs"]
@@ -75,6 +78,12 @@ fn async_tungstenite_echoes() {
 fn tokio_postgres_queries_and_rolls_back() {
     let Some(server) = Server::start_or_skip(Kind::Postgres) else { return };
     check(include_str!("../../examples/postgres.rs"), postgres::demo(server.port()));
+}
+
+#[test]
+fn axum_answers_from_a_pool() {
+    let Some(server) = Server::start_or_skip(Kind::Postgres) else { return };
+    check(include_str!("../../examples/shop.rs"), shop::demo(server.port()));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn unfinished_work_ends_before_the_next_holder() {
         for reset in [Reset::Session, Reset::Transaction] {
             let name = format!("unfinished{reset:?}");
             let pool = config(server, &name).reset(reset).pool(1);
-            let first = pid(&*pool.get().await.unwrap()).await;
+            let first = pid(&pool.get().await.unwrap()).await;
             let settled = async |what: &str| {
                 let lease = pool.get().await.unwrap();
                 assert_eq!(sessions(&watcher, &name).await.len(), 1, "{what}");
