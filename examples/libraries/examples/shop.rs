@@ -7,8 +7,8 @@
 //! a report whose client has gone: cancelled on the server
 //! ```
 //!
-//! `cargo run -p pikake-libraries --example shop` starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it),
-//! or takes the one of its argument, as `postgres://user@host/database`. Then it serves on 127.0.0.1:8080.
+//! It starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it), or takes the one
+//! whose port is its argument, as user `pikake` without a password.
 
 use std::error::Error;
 use std::io;
@@ -134,20 +134,16 @@ pub(crate) async fn demo(database: u16) -> Result<Vec<String>, Box<dyn Error>> {
     Ok(lines)
 }
 
-#[pikake::main(signals)]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let (config, _server) = match std::env::args().nth(1) {
-        Some(config) => (config, None),
+fn main() -> Result<(), Box<dyn Error>> {
+    let (port, _server) = match std::env::args().nth(1) {
+        Some(port) => (port.parse()?, None),
         None => {
             let server = Server::start(Kind::Postgres)?;
-            let config = format!("postgres://pikake@127.0.0.1:{}/postgres", server.port());
-            (config, Some(server))
+            (server.port(), Some(server))
         }
     };
-    let pool = config.parse::<Config>()?.pool(16);
-    pool.get().await?.batch_execute(TABLES).await?;
-    let listener = TcpListener::bind("127.0.0.1:8080").await?;
-    println!("listening on http://{}", listener.local_addr()?);
-    println!("{}", pikake::http::serve(listener, router(pool)).await?);
+    for line in pikake::run(demo(port))? {
+        println!("{line}");
+    }
     Ok(())
 }
