@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use pikake_sync::Mutex;
 use pikake_traps::{Builder, Task, future_wait, ignore_after, shield, try_current};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, Statement};
@@ -81,6 +82,8 @@ pub(crate) struct Leftovers {
     is_used: Cell<bool>,
     /// Whether the connection is beyond repair.
     is_broken: Cell<bool>,
+    /// Whether the server has become read-only, against the configuration.
+    is_demoted: Cell<bool>,
 }
 
 /// A statement that runs. Dropped before [`end`](Self::end), it is abandoned.
@@ -514,8 +517,19 @@ impl Connection {
         self.left.is_unsure.set(true);
         match Error::from_driver(error, Fate::Unknown) {
             Error::Lost(None) => Error::Lost(self.end.borrow().clone()),
-            error => error,
+            error => {
+                let is_read_only = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+                if is_read_only && self.config.target() == TargetSessionAttrs::ReadWrite {
+                    self.left.is_demoted.set(true);
+                }
+                error
+            }
         }
+    }
+
+    /// Whether a pool makes another connection in place of this one.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.is_closed() || self.left.is_demoted.get()
     }
 
     /// Notes that a transaction was not ended.

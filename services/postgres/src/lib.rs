@@ -53,7 +53,7 @@
 //!
 //! `host=a,b` names hosts that are tried in order, each for [`CONNECT_TIMEOUT`] or `connect_timeout`.
 //! `target_session_attrs=read-write` skips those that allow no writes: after a failover, the pool's next connections are
-//! those to the new primary. `load_balance_hosts=random` shuffles the hosts.
+//! those to the new primary, and a connection whose server refuses a write as read-only is not used again. `load_balance_hosts=random` shuffles the hosts.
 //!
 //! # TLS
 //!

@@ -74,7 +74,7 @@ impl pikake_pool::Manager for Manager {
     }
 
     fn is_dead(&self, connection: &Connection) -> bool {
-        connection.is_closed()
+        connection.is_dead()
     }
 
     async fn destroy(&self, connection: Connection) {

@@ -289,7 +289,6 @@ mod tests {
     fn scanner_finds_each_state_however_bytes_arrive() {
         let (bytes, expected) = messages();
         for size in 1..=bytes.len() {
-            // Starts with a state that no message sets twice in a row.
             let status = Rc::new(Cell::new(Status::Idle));
             let mut scanner = Scanner::new(status.clone());
             let mut seen = Vec::new();

@@ -12,6 +12,18 @@ async fn pid(connection: &Connection) -> i32 {
     connection.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }
 
+/// The port of the server.
+async fn port(connection: &Connection) -> i32 {
+    connection.query_one("SELECT inet_server_port()", &[]).await.unwrap().get(0)
+}
+
+/// A configuration for the first of two servers that allows writes.
+fn read_write(first: &Server, second: &Server) -> Config {
+    let ports = format!("{},{}", first.port(), second.port());
+    let hosts = "host=127.0.0.1,127.0.0.1 user=pikake dbname=postgres";
+    format!("{hosts} port={ports} target_session_attrs=read-write").parse().unwrap()
+}
+
 async fn text(connection: &Connection, question: &str) -> String {
     connection.query_one(question, &[]).await.unwrap().get(0)
 }
@@ -187,20 +199,35 @@ fn pool_recovers_from_a_crash() {
 }
 
 #[test]
+fn pool_leaves_a_server_that_became_read_only() {
+    let Some(first) = Server::start_or_skip(Kind::Postgres) else { return };
+    let Some(second) = server() else { return };
+    run(async {
+        let pool = read_write(&first, second).pool(1);
+        assert_eq!(port(&pool.get().await.unwrap()).await, i32::from(first.port()));
+        let admin = config(&first, "admin").connect().await.unwrap();
+        let read_only = "ALTER SYSTEM SET default_transaction_read_only = on";
+        admin.batch_execute(read_only).await.unwrap();
+        admin.query("SELECT pg_reload_conf()", &[]).await.unwrap();
+        let refused = async || {
+            let lease = pool.get().await.unwrap();
+            let error = lease.batch_execute("CREATE SEQUENCE IF NOT EXISTS written").await.err()?;
+            Some(error.code().unwrap().code().to_owned())
+        };
+        // The server reads its configuration a moment later.
+        assert_eq!(until("read-only", refused).await, "25006");
+        assert_eq!(port(&pool.get().await.unwrap()).await, i32::from(second.port()));
+    });
+}
+
+#[test]
 fn pool_follows_a_failover() {
     let Some(first) = Server::start_or_skip(Kind::Postgres) else { return };
     let Some(second) = server() else { return };
     run(async {
-        let ports = format!("{},{}", first.port(), second.port());
-        let text = format!(
-            "host=127.0.0.1,127.0.0.1 port={ports} user=pikake dbname=postgres target_session_attrs=read-write"
-        );
-        let pool = text.parse::<Config>().unwrap().pool(2);
-        let on = async |lease: &Connection| -> i32 {
-            lease.query_one("SELECT inet_server_port()", &[]).await.unwrap().get(0)
-        };
+        let pool = read_write(&first, second).pool(2);
         let [one, two] = [pool.get().await.unwrap(), pool.get().await.unwrap()];
-        assert_eq!([on(&one).await, on(&two).await], [i32::from(first.port()); 2]);
+        assert_eq!([port(&one).await, port(&two).await], [i32::from(first.port()); 2]);
         drop(one);
         // The server stops while one connection is idle and the other is out.
         drop(first);
@@ -208,7 +235,7 @@ fn pool_follows_a_failover() {
         drop(two);
         for _ in 0..2 {
             let lease = working(&pool).await;
-            assert_eq!(on(&lease).await, i32::from(second.port()));
+            assert_eq!(port(&lease).await, i32::from(second.port()));
         }
     });
 }

@@ -113,12 +113,13 @@ fn interrupted_commit_tells_its_outcome() {
     run(async {
         let watcher = config(server, "watcher").connect().await.unwrap();
         table(&watcher, "slow").await;
-        // The COMMIT sleeps.
+        // The COMMIT waits for a lock.
         let slow = "CREATE OR REPLACE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-                    $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$; \
+                    $$ BEGIN PERFORM pg_advisory_lock(98); RETURN NULL; END $$; \
                     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED \
                     FOR EACH ROW EXECUTE FUNCTION slow()";
         watcher.batch_execute(slow).await.unwrap();
+        watcher.query("SELECT pg_advisory_lock(98)", &[]).await.unwrap();
         let mut connection = config(server, "slow").connect().await.unwrap();
         let task = spawn(async move {
             let transaction = connection.transaction().await.unwrap();
@@ -127,6 +128,7 @@ fn interrupted_commit_tells_its_outcome() {
         });
         until_it_runs(&watcher, "slow", "COMMIT").await;
         task.request_cancel("enough");
+        watcher.query("SELECT pg_advisory_unlock(98)", &[]).await.unwrap();
         let error = task.await.unwrap();
         assert!(matches!(error, Error::Interrupted { fate: Fate::Completed, .. }), "{error:?}");
         assert_eq!(numbers(&watcher, "slow").await, [1]);
