@@ -96,6 +96,8 @@ mod response;
 mod route;
 #[cfg(feature = "tls")]
 mod secure;
+#[cfg(feature = "tls")]
+mod tunnel;
 
 pub use body::Body;
 pub use error::{Error, ErrorKind};

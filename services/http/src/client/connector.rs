@@ -14,11 +14,11 @@ use pikake_traps::{Builder, Task, timeout_after};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{Carrier, Connection, Sender};
-#[cfg(feature = "tls")]
-use super::proxy::open_tunnel;
 use super::route::{Route, Via};
 #[cfg(feature = "tls")]
 use super::secure::Tls;
+#[cfg(feature = "tls")]
+use super::tunnel::open_tunnel;
 use crate::{Executor, Io, Timer};
 
 /// How long a busy HTTP/2 connection may be silent before the client sends a ping.
