@@ -256,6 +256,7 @@ pub use pikake_http as http;
 #[cfg(feature = "pool")]
 #[doc(inline)]
 pub use pikake_pool as pool;
+
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use pikake_postgres as postgres;

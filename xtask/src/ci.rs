@@ -15,7 +15,7 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 24] = [
+const FEATURES: [&str; 25] = [
     "log-to-stderr",
     "signals",
     "process",
