@@ -46,6 +46,15 @@ use crate::ticket::Ticket;
 /// assert_eq!(pool.stats().leased, 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
+///
+/// A pool does not leave its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// fn check<M: pikake::pool::Manager>(pool: pikake::pool::Pool<M>) {
+///     send(pool);
+/// }
+/// ```
 pub struct Pool<M: Manager>(Rc<Handle<M>>);
 
 /// What the handles have in common. The drop of the last one closes the pool.

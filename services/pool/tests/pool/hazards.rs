@@ -13,8 +13,35 @@ use pikake::{TaskGroup, sleep, spawn, yield_now};
 
 use crate::objects::{MS, builder, pool, world};
 
+/// Runs each test on the real kernel, and in simulation.
+macro_rules! on_both_kernels {
+    ($($name:ident)*) => {
+        mod real {
+            $(#[pikake::test]
+            async fn $name() {
+                super::$name().await;
+            })*
+        }
+
+        mod simulated {
+            $(#[pikake::sim]
+            async fn $name() {
+                super::$name().await;
+            })*
+        }
+    };
+}
+
+on_both_kernels! {
+    parallel_gets_give_distinct_objects
+    all_objects_come_back
+    an_object_that_cannot_be_cleaned_is_destroyed
+    dead_objects_are_replaced
+    an_object_that_died_idle_is_not_lent
+    pools_share_no_object
+}
+
 /// As many tasks as objects get one each, and the next one gets none.
-#[pikake::sim(seeds = 20)]
 async fn parallel_gets_give_distinct_objects() {
     const COUNT: usize = 300;
     let world = world();
@@ -61,7 +88,6 @@ async fn surplus_callers_take_rounds() {
 }
 
 /// Objects are made when they are needed, and are idle afterwards, all of them.
-#[pikake::sim]
 async fn all_objects_come_back() {
     let world = world();
     let pool = pool(&world, 10);
@@ -95,7 +121,6 @@ async fn a_panicking_holder_gives_back_a_clean_object() {
     assert_eq!(world.made.get(), 1);
 }
 
-#[pikake::sim]
 async fn an_object_that_cannot_be_cleaned_is_destroyed() {
     let world = world();
     let pool = pool(&world, 1);
@@ -130,7 +155,6 @@ async fn a_cleaning_that_panics_loses_only_the_object() {
 }
 
 /// All idle objects are dead: found without asking them, or by the verification.
-#[pikake::sim]
 async fn dead_objects_are_replaced() {
     let world = world();
     let pool = builder(&world).limit(4).verify(Verify::Always).build();
@@ -150,7 +174,6 @@ async fn dead_objects_are_replaced() {
 }
 
 /// An object that dies while it is idle.
-#[pikake::sim]
 async fn an_object_that_died_idle_is_not_lent() {
     let world = world();
     world.knows_clean.set(true);
@@ -163,7 +186,6 @@ async fn an_object_that_died_idle_is_not_lent() {
 }
 
 /// Keys never mix: see `keyed`. Neither do two pools of one manager.
-#[pikake::sim]
 async fn pools_share_no_object() {
     let world = world();
     let (one, other) = (pool(&world, 1), pool(&world, 1));
@@ -172,15 +194,8 @@ async fn pools_share_no_object() {
     assert_eq!(other.get().await.unwrap().id, 2);
 }
 
-/// A process that forks has no use for the objects of its parent, and the kernel's tasks do not know that they are twice.
-/// Safe Rust cannot fork without starting another program, which has no pool. A pool leaves its kernel as little:
-///
-/// ```compile_fail,E0277
-/// fn send<T: Send>(_: T) {}
-/// fn check<M: pikake::pool::Manager>(pool: pikake::pool::Pool<M>) {
-///     send(pool);
-/// }
-/// ```
+/// A process that forks has no use for the objects of its parent. Safe Rust forks only to start another program, which has no
+/// pool; and the drop of nothing in the child reaches the parent's objects.
 #[test]
 fn a_child_process_has_no_pool() {
     let world = world();

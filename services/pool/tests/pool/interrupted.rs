@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::pool::{GetError, Lease, Pool, Verify};
+use pikake::pool::{GetError, Lease, Limit, Pool, Verify};
 use pikake::testing::interrupt_everywhere;
 use pikake::{TimedOut, sleep, spawn, timeout_after, yield_now};
 
@@ -149,6 +149,55 @@ fn an_interruption_anywhere_loses_nothing() {
                 assert!(is_interrupted);
             }
             assert_eq!(last.borrow().alive(), 0, "everything is destroyed with the kernel");
+        },
+    );
+    assert!(report.suspensions >= 6, "{report:?}");
+}
+
+/// The same for keys under one limit, where a caller may wait for the object of another key to go.
+#[test]
+fn an_interruption_anywhere_loses_no_place_of_a_common_limit() {
+    let last = Rc::new(RefCell::new(None));
+    let made = last.clone();
+    let report = interrupt_everywhere(
+        move || {
+            let world = Rc::new(World::default());
+            for takes in [&world.create_takes, &world.clean_takes, &world.destroy_takes] {
+                takes.set(MS / 2);
+            }
+            let limit = Limit::new(2);
+            *made.borrow_mut() = Some((world.clone(), limit.clone()));
+            async move {
+                let pools = [(); 3].map(|()| builder(&world).limit(2).common_limit(&limit).build());
+                let done = async {
+                    let one = pools[0].get().await?;
+                    drop(pools[1].get().await?);
+                    let other = pools[2].get().await?;
+                    drop(one);
+                    drop(pools[1].get().await?);
+                    drop(other);
+                    drop((pools[0].get().await?, pools[0].get().await?));
+                    Ok::<(), GetError<Failed>>(())
+                };
+                let done = done.await;
+                let checked = spawn(async move {
+                    sleep(Duration::from_secs(1)).await.unwrap();
+                    let totals: usize = pools.iter().map(|pool| pool.stats().total).sum();
+                    assert_eq!((totals, world.alive()), (limit.used(), limit.used()));
+                    drop((pools[1].get().await.unwrap(), pools[2].get().await.unwrap()));
+                    assert!(world.most.get() <= 2);
+                });
+                pikake::shield(checked).await.unwrap();
+                done.map_err(|error| error.is_interrupted())
+            }
+        },
+        |run| {
+            if let Some(Err(is_interrupted)) = run.output {
+                assert!(is_interrupted);
+            }
+            let last = last.borrow();
+            let (world, limit) = last.as_ref().unwrap();
+            assert_eq!((world.alive(), limit.used()), (0, 0));
         },
     );
     assert!(report.suspensions >= 6, "{report:?}");

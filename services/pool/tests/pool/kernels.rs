@@ -138,6 +138,48 @@ fn shared_objects_move_between_kernels() {
     on_kernels(&counted, move || shared.pool());
 }
 
+/// In simulation: two hosts share the objects, and none is used by both.
+#[test]
+fn shared_objects_move_between_hosts() {
+    let moved = Arc::new(AtomicUsize::new(0));
+    let seen = moved.clone();
+    pikake::sim::Runs::new("kernels::shared_objects_move_between_hosts").seeds(100).run(
+        move |sim| {
+            let counted = Counted::default();
+            let shared = Shared::new(counted.clone(), 2, |pool| pool.wait(Some(LONG)));
+            for host in ["one", "other"] {
+                let (shared, counted, moved) = (shared.clone(), counted.clone(), seen.clone());
+                sim.client(host, move || {
+                    let (shared, counted, moved) = (shared.clone(), counted.clone(), moved.clone());
+                    async move {
+                        let pool = shared.pool();
+                        let mut own = 0;
+                        for _ in 0..30 {
+                            let pause = MS * pikake::random::range(0..3) as u32;
+                            let limit = MS * pikake::random::range(1..20) as u32;
+                            let used = pikake::timeout_after(limit, async {
+                                let mut one = pool.get().await.unwrap();
+                                own += 1;
+                                one.1 += 1;
+                                let before = one.1;
+                                let slept = sleep(pause).await;
+                                assert_eq!(one.1, before, "it is used by both");
+                                slept
+                            });
+                            let _ = used.await;
+                            sleep(pause).await.unwrap();
+                        }
+                        assert!(pool.close(LONG).await.is_complete());
+                        assert!(counted.0.1.load(Ordering::SeqCst) <= 2);
+                        moved.fetch_add(own, Ordering::SeqCst);
+                    }
+                });
+            }
+        },
+    );
+    assert!(moved.load(Ordering::SeqCst) > 1000);
+}
+
 /// One object serves two kernels in turn.
 #[test]
 fn an_idle_object_goes_to_the_kernel_that_needs_it() {
