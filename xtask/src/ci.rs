@@ -75,6 +75,8 @@ pub(crate) fn ci(arguments: &[String]) -> Result {
         "wakes::",
     ];
     on_poll(&[&kernels[..], &tests[..]].concat())?;
+    say("spans of tasks, a feature that no crate of the workspace asks for");
+    on_poll(&["--features", "pikake/task-spans", "--test", "task_spans"])?;
     say("benchmarks: they build, and the steady state allocates nothing");
     run(&mut benches(&["fmt", "--check"]))?;
     run(&mut benches(&[
