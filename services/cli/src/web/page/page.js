@@ -12,6 +12,8 @@ const VIEWS = ["tasks", "waits", "timelines", "profile", "stats"];
 const NS_PER_MS = 1e6;
 // A shorter step may end any moment.
 const STUCK_NS = 1e9;
+// The tasks of a deadlock that a banner names.
+const MOST_OF_DEADLOCK = 6;
 
 // How often the page asks for what it shows.
 const INTERVAL_MS = 1000;
@@ -133,9 +135,13 @@ function showBanners() {
       banners.push(banner(false, `Kernel ${id} (${thread})`, parts));
     }
   }
+  const leftOut = new Map(shown.graph?.left_out ?? []);
   for (const cycle of (shown.graph?.deadlocks ?? []).slice(0, 3)) {
-    const parts = [...cycle, cycle[0]].flatMap((id) => [" waits for ", link(id)]).slice(1);
-    banners.push(banner(true, `Deadlock of ${plural(cycle.length, "task")}`, parts));
+    const all = cycle.length + (leftOut.get(cycle[0]) ?? 0);
+    const parts = cycle.slice(0, MOST_OF_DEADLOCK).flatMap((id) => [" waits for ", link(id)]).slice(1);
+    const others = all - MOST_OF_DEADLOCK;
+    if (others > 0) parts.push(` waits for ${plural(others, "other task")}, the last of which`);
+    banners.push(banner(true, `Deadlock of ${plural(all, "task")}`, [...parts, " waits for ", link(cycle[0])]));
   }
   const more = (shown.graph?.deadlocks.length ?? 0) - 3;
   if (more > 0) banners.push(banner(true, "Deadlocks", [`There are ${plural(more, "other one")}; see Waits.`]));

@@ -60,6 +60,16 @@ fn every_view_is_shown() {
 }
 
 #[test]
+fn long_deadlock_is_a_short_banner() {
+    let Some(chromium) = xtask::needs::CHROMIUM.find_or_skip() else { return };
+    let tasks: Vec<_> = (1..=8).map(|id| task(id, "fork", None, &[id % 8 + 1])).collect();
+    let fake = Fake::new(answers(kernel(), tasks, vec![(1..=8).map(key).collect()]));
+    let document = document(&chromium, &Page::of_fake(&fake), "tasks");
+    let rest = " waits for 2 other tasks, the last of which waits for ";
+    assert_shows(&document, &["Deadlock of 8 tasks", rest]);
+}
+
+#[test]
 fn names_are_text() {
     let Some(chromium) = xtask::needs::CHROMIUM.find_or_skip() else { return };
     let name = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>";
