@@ -40,7 +40,7 @@
 //! once and on another connection, if its method is idempotent (RFC 9110, section 9.2.2) and no byte of a response had
 //! come. A request that the server has not seen is always sent again.
 //!
-//! Names with several addresses are connected to by "happy eyeballs", see [`TcpStream::connect`](pikake_net::TcpStream::connect).
+//! Names with several addresses are connected to by happy eyeballs (RFC 8305), see [`TcpStream::connect`](pikake_net::TcpStream::connect).
 //!
 //! # Interruption and timeouts
 //!
