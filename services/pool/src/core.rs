@@ -502,14 +502,14 @@ impl<M: Manager> Core<M> {
     /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits gets it.
     pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, is_verified: bool) {
         let now = now();
-        let (is_kept, is_owed, has_waiters) = {
+        let (is_kept, is_another_first, has_waiters) = {
             let state = self.state.borrow();
             let is_kept = state.phase == Phase::Open
                 && state.live() < state.limit
                 && !kept.expires.is_due(now);
-            (is_kept, is_kept && self.is_owed(&state), !state.waiters.is_empty())
+            (is_kept, is_kept && self.is_another_first(&state), !state.waiters.is_empty())
         };
-        if is_owed {
+        if is_another_first {
             return self.pass_on(kept);
         }
         if !is_kept {
@@ -525,7 +525,7 @@ impl<M: Manager> Core<M> {
     }
 
     /// Whether a caller of another pool with the same limit has waited longer than all callers of this one.
-    fn is_owed(&self, state: &State<M>) -> bool {
+    fn is_another_first(&self, state: &State<M>) -> bool {
         let Some(other) = self.common.as_ref().and_then(Membership::first_of_others) else {
             return false;
         };
@@ -588,8 +588,8 @@ impl<M: Manager> Core<M> {
             let mut state = self.state.borrow_mut();
             let note = state.leases.remove(key);
             // An object for another kernel is cleaned before.
-            let is_owed = self.exchange.is_none() && self.is_owed(&state);
-            let is_over = is_owed || state.live() >= state.limit;
+            let is_another_first = self.exchange.is_none() && self.is_another_first(&state);
+            let is_over = is_another_first || state.live() >= state.limit;
             (note, state.phase, is_over)
         };
         let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);

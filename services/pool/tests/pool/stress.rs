@@ -13,7 +13,7 @@ use pikake::{Interrupted, random, sleep, spawn, timeout_after, yield_now};
 
 /// The objects of all pools of a run.
 #[derive(Default)]
-struct Ledger {
+struct Inventory {
     next: Cell<u32>,
     alive: RefCell<BTreeSet<u32>>,
     most: Cell<usize>,
@@ -26,17 +26,17 @@ struct Thing {
     id: u32,
     is_dirty: bool,
     is_dead: bool,
-    ledger: Rc<Ledger>,
+    inventory: Rc<Inventory>,
 }
 
 impl Drop for Thing {
     fn drop(&mut self) {
-        assert!(self.ledger.alive.borrow_mut().remove(&self.id));
+        assert!(self.inventory.alive.borrow_mut().remove(&self.id));
     }
 }
 
 #[derive(Clone)]
-struct Chaos(Rc<Ledger>);
+struct Chaos(Rc<Inventory>);
 
 #[derive(Debug)]
 struct Bad;
@@ -76,12 +76,12 @@ impl Manager for Chaos {
         if one_in(5) {
             return Err(Bad);
         }
-        let ledger = &self.0;
-        let id = ledger.next.get() + 1;
-        ledger.next.set(id);
-        ledger.alive.borrow_mut().insert(id);
-        ledger.most.set(ledger.most.get().max(ledger.alive.borrow().len()));
-        Ok(Thing { id, is_dirty: false, is_dead: false, ledger: ledger.clone() })
+        let inventory = &self.0;
+        let id = inventory.next.get() + 1;
+        inventory.next.set(id);
+        inventory.alive.borrow_mut().insert(id);
+        inventory.most.set(inventory.most.get().max(inventory.alive.borrow().len()));
+        Ok(Thing { id, is_dirty: false, is_dead: false, inventory: inventory.clone() })
     }
 
     async fn verify(&self, thing: &mut Thing) -> Result<(), Bad> {
@@ -137,15 +137,15 @@ impl KeyedManager<u64> for Chaos {
 
 /// Uses an object for a while. Whatever happens, the object is not used by others meanwhile.
 async fn use_it<M: Manager<Object = Thing>>(mut lease: Lease<M>) -> Result<(), Interrupted> {
-    struct InUse(u32, Rc<Ledger>);
+    struct InUse(u32, Rc<Inventory>);
     impl Drop for InUse {
         fn drop(&mut self) {
             assert!(self.1.in_use.borrow_mut().remove(&self.0));
         }
     }
-    let (id, ledger) = (lease.id, lease.ledger.clone());
-    assert!(ledger.in_use.borrow_mut().insert(id), "{id} is shared");
-    let in_use = InUse(id, ledger);
+    let (id, inventory) = (lease.id, lease.inventory.clone());
+    assert!(inventory.in_use.borrow_mut().insert(id), "{id} is shared");
+    let in_use = InUse(id, inventory);
     assert!(!lease.is_dirty, "{id} is lent dirty");
     assert!(!lease.is_dead, "{id} is lent dead");
     lease.is_dirty = !one_in(3);
@@ -163,13 +163,13 @@ async fn use_it<M: Manager<Object = Thing>>(mut lease: Lease<M>) -> Result<(), I
 const LIMIT: usize = 3;
 
 /// A pool with options at random.
-fn pool(ledger: &Rc<Ledger>) -> Pool<Chaos> {
+fn pool(inventory: &Rc<Inventory>) -> Pool<Chaos> {
     let verify = match random::range(0..3) {
         0 => Verify::Always,
         1 => Verify::AfterIdle(Duration::from_millis(1)),
         _ => Verify::Never,
     };
-    Pool::builder(Chaos(ledger.clone()))
+    Pool::builder(Chaos(inventory.clone()))
         .limit(LIMIT)
         .min_idle(random::range(0..2) as usize)
         .max_idle_time(one_in(2).then(|| Duration::from_millis(random::range(1..10))))
@@ -206,8 +206,8 @@ async fn work(pool: Pool<Chaos>) -> Result<(), GetError<Bad>> {
 }
 
 async fn lend() {
-    let ledger = Rc::<Ledger>::default();
-    let pool = pool(&ledger);
+    let inventory = Rc::<Inventory>::default();
+    let pool = pool(&inventory);
     let tasks: Vec<_> = (0..12).map(|_| spawn(work(pool.clone()))).collect();
     for _ in 0..random::range(0..6) {
         pause().await.unwrap();
@@ -229,9 +229,9 @@ async fn lend() {
     let stats = pool.stats();
     assert_eq!((stats.leased, stats.waiting), (0, 0));
     // A new object that is being verified counts as one that is being made.
-    let alive = ledger.alive.borrow().len();
+    let alive = inventory.alive.borrow().len();
     assert!(alive <= stats.total && alive + stats.creating >= stats.total, "{alive} of {stats:?}");
-    assert!(ledger.most.get() <= LIMIT, "detached objects are dropped at once");
+    assert!(inventory.most.get() <= LIMIT, "detached objects are dropped at once");
     // All places of the pool are there, and each has an object to lend.
     pool.resize(LIMIT);
     let mut leases = Vec::new();
@@ -248,12 +248,12 @@ async fn lend() {
     drop(leases);
     let report = pool.close(Duration::from_secs(60)).await;
     assert!(report.is_complete(), "{report}");
-    assert_eq!(ledger.alive.borrow().len(), 0, "objects that were lost");
+    assert_eq!(inventory.alive.borrow().len(), 0, "objects that were lost");
 }
 
 async fn lend_by_key() {
-    let ledger = Rc::<Ledger>::default();
-    let pools = Keyed::new(Chaos(ledger.clone()), LIMIT, |_, pool| {
+    let inventory = Rc::<Inventory>::default();
+    let pools = Keyed::new(Chaos(inventory.clone()), LIMIT, |_, pool| {
         pool.limit(2)
             .wait(Some(Duration::from_millis(20)))
             .clean_within(Duration::from_millis(5))
@@ -283,10 +283,10 @@ async fn lend_by_key() {
             assert!(error.is_cancelled(), "{error}");
         }
     }
-    assert!(ledger.most.get() <= LIMIT);
+    assert!(inventory.most.get() <= LIMIT);
     sleep(Duration::from_millis(200)).await.unwrap();
     assert_eq!((pools.stats().len(), pools.limit().used()), (0, 0), "idle keys go");
-    assert_eq!(ledger.alive.borrow().len(), 0, "objects that were lost");
+    assert_eq!(inventory.alive.borrow().len(), 0, "objects that were lost");
 }
 
 fn run(name: &'static str, program: impl AsyncFn() + Copy + 'static) {
