@@ -935,10 +935,11 @@ impl<M: Manager> Core<M> {
     pub(crate) fn end(&self) {
         self.begin_close();
         let mut holders = self.holders();
+        let leased = holders.len();
         holders.append(&mut self.state.borrow_mut().late);
         let left = self.take_left();
         self.state.borrow_mut().phase = Phase::Ended;
-        let count = left.len().max(holders.len());
+        let count = left.len() + leased;
         for kept in left {
             self.count(|counters| counters.destroyed += 1);
             catch_and_log("the drop of an object of a pool", || drop(kept));
@@ -950,8 +951,8 @@ impl<M: Manager> Core<M> {
                 built_at = %self.built_at,
                 count,
                 holders = held,
-                "a kernel ended before the objects of its pool were given back: they are dropped, and not destroyed in order. \
-                 Close the pool, or let its users end, within the kernel's grace",
+                "a kernel ended while its pool had objects: they are dropped, and not destroyed in order. Shut the kernel down, \
+                 and let the holders end within its grace",
             );
         }
         self.ends.wake(usize::MAX);

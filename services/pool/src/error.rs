@@ -132,8 +132,10 @@ impl Error for Exhausted {}
 /// An object could not be made. All callers that waited for the creation get the same error.
 #[non_exhaustive]
 pub struct CreateError<E> {
-    /// The manager's error. `None` if the creation panicked; the kernel has logged the panic.
+    /// The manager's error. `None` if the creation took too long, or panicked; the kernel has logged the panic.
     pub error: Option<Arc<E>>,
+    /// Whether the creation took longer than [`create_within`](crate::Builder::create_within).
+    pub is_timeout: bool,
     /// How many creations have failed since the last one that succeeded.
     pub attempts: u32,
     /// In how much time the pool tries again, if it is asked; until then callers get this error at once.
@@ -142,23 +144,24 @@ pub struct CreateError<E> {
 
 impl<E> CreateError<E> {
     /// The error of a creation, before the pool knows of it.
-    pub(crate) fn new(error: Option<E>) -> Self {
-        Self { error: error.map(Arc::new), attempts: 1, next_attempt: Duration::ZERO }
+    pub(crate) fn new(error: Option<E>, is_timeout: bool) -> Self {
+        let (attempts, next_attempt) = (1, Duration::ZERO);
+        Self { error: error.map(Arc::new), is_timeout, attempts, next_attempt }
     }
 }
 
 impl<E> Clone for CreateError<E> {
     fn clone(&self) -> Self {
-        let Self { error, attempts, next_attempt } = self;
-        Self { error: error.clone(), attempts: *attempts, next_attempt: *next_attempt }
+        Self { error: self.error.clone(), ..*self }
     }
 }
 
 impl<E: fmt::Display> fmt::Display for CreateError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { error, attempts, next_attempt } = self;
+        let Self { error, is_timeout, attempts, next_attempt } = self;
         match error {
             Some(error) => write!(f, "an object could not be made: {error}")?,
+            None if *is_timeout => f.write_str("the creation of an object took too long")?,
             None => f.write_str("the creation of an object panicked")?,
         }
         write!(f, " (attempt {attempts}; the next one in {next_attempt:?})")

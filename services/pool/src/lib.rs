@@ -103,8 +103,8 @@ pub use lease::Lease;
 pub use limit::Limit;
 pub use manager::Manager;
 pub use options::{
-    Builder, CLEAN_WITHIN, CREATIONS, FIRST_BACKOFF, GREATEST_BACKOFF, MAX_IDLE_TIME, Reuse,
-    Verify, WAIT,
+    Builder, CLEAN_WITHIN, CREATE_WITHIN, CREATIONS, FIRST_BACKOFF, GREATEST_BACKOFF,
+    MAX_IDLE_TIME, Reuse, Verify, WAIT,
 };
 pub use pool::{CloseReport, Pool};
 pub use shared::Shared;

@@ -60,8 +60,8 @@ pub trait Manager: 'static {
 
     /// Makes an object.
     ///
-    /// The call must come to an end: a manager that connects sets a deadline of its own. A caller that goes away while its
-    /// object is being made does not interrupt the call; the object is then for the next caller.
+    /// A caller that goes away while its object is being made does not interrupt the call; the object is then for the next
+    /// caller. A call that takes [too long](crate::Builder::create_within) is interrupted, and has failed.
     fn create(&self) -> impl Future<Output = Result<Self::Object, Self::Error>>;
 
     /// Checks an object on its way out, if the pool's [`Verify`](crate::Verify) asks for it. By default every object is good.

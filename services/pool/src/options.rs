@@ -19,6 +19,9 @@ pub const MAX_IDLE_TIME: Duration = Duration::from_secs(10 * 60);
 /// How long the cleaning, the verification or the end of an object may take, unless set otherwise.
 pub const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long the creation of an object may take, unless set otherwise.
+pub const CREATE_WITHIN: Duration = Duration::from_secs(30);
+
 /// The time after the first failed creation in which no other one begins, unless set otherwise.
 pub const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
@@ -69,6 +72,7 @@ pub(crate) struct Options {
     pub(crate) reuse: Reuse,
     pub(crate) wait: Option<Duration>,
     pub(crate) verify: Verify,
+    pub(crate) create_within: Option<Duration>,
     pub(crate) clean_within: Duration,
     pub(crate) backoff: (Duration, Duration),
 }
@@ -86,6 +90,7 @@ impl Default for Options {
             reuse: Reuse::default(),
             wait: Some(WAIT),
             verify: Verify::default(),
+            create_within: Some(CREATE_WITHIN),
             clean_within: CLEAN_WITHIN,
             backoff: (FIRST_BACKOFF, GREATEST_BACKOFF),
         }
@@ -216,6 +221,13 @@ impl<M: Manager> Builder<M> {
     /// Sets which objects are verified on their way out. The default is one second of [`Verify::AfterIdle`].
     pub fn verify(mut self, verify: Verify) -> Self {
         self.options.verify = verify;
+        self
+    }
+
+    /// Sets how long [`create`](Manager::create) may take; `None`: for ever. A creation that takes longer has failed. The
+    /// default is [`CREATE_WITHIN`].
+    pub fn create_within(mut self, create_within: Option<Duration>) -> Self {
+        self.options.create_within = create_within;
         self
     }
 

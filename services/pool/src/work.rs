@@ -102,12 +102,19 @@ impl<M: Manager> Work<M> {
 
     async fn create(&mut self, unit: Option<Unit>) {
         let core = self.core.clone();
-        let made = core.manager.create().await;
+        let made = match core.options.create_within {
+            None => core.manager.create().await.map_err(Some),
+            Some(length) => match timeout_after(length, core.manager.create()).await {
+                Ok(made) => made.map_err(Some),
+                Err(_) => Err(None),
+            },
+        };
         let object = match made {
             Ok(object) => object,
             Err(error) => {
                 drop(unit);
-                return self.fail(GetError::Create(CreateError::new(Some(error))));
+                let is_timeout = error.is_none();
+                return self.fail(GetError::Create(CreateError::new(error, is_timeout)));
             }
         };
         core.count(|counters| counters.created += 1);
@@ -244,7 +251,7 @@ impl<M: Manager> Drop for Work<M> {
         match self.kept.take() {
             Some(kept) => self.core.strand(Stranded { kept, kind: Kind::Destroy }),
             None if self.kind == Kind::Create && std::thread::panicking() => {
-                self.core.creation_failed(GetError::Create(CreateError::new(None)));
+                self.core.creation_failed(GetError::Create(CreateError::new(None, false)));
             }
             // The kernel is being shut down. Nothing more can be started.
             None => {

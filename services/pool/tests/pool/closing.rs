@@ -105,7 +105,7 @@ fn a_holder_that_outlives_the_grace_is_named() {
     assert_eq!(world.alive(), 0);
     let lines = log.lines();
     let warned =
-        lines.iter().any(|line| line.contains("before the objects of its pool were given back"));
+        lines.iter().any(|line| line.contains("a kernel ended while its pool had objects"));
     assert!(warned, "{lines:?}");
 }
 

@@ -125,3 +125,18 @@ async fn a_new_object_that_is_bad_is_an_error() {
     assert_eq!(pool.get().await.unwrap().id, 2);
     assert_eq!(world.alive(), 1, "the bad one is destroyed");
 }
+
+/// A creation that hangs, as of a connection to a host that does not answer, holds up no later caller for ever.
+#[pikake::sim]
+async fn a_creation_that_hangs_fails() {
+    let world = world();
+    let pool = builder(&world).limit(1).create_within(Some(10 * MS)).build();
+    world.create_takes.set(1_000_000 * MS);
+    let begin = Instant::now();
+    let error = pool.get().await.unwrap_err();
+    assert!(matches!(&error, GetError::Create(error) if error.is_timeout), "{error}");
+    assert_eq!(begin.elapsed().as_millis(), 10);
+    world.create_takes.set(MS);
+    sleep(50 * MS).await.unwrap();
+    drop(pool.get().await.unwrap());
+}
