@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 
 use axum::Router;
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::routing::get;
 use deadpool_postgres::{ManagerConfig, RecyclingMethod, Runtime};
 use pikake::http::axum::{Local, local};
@@ -22,11 +23,19 @@ const CONNECTIONS: usize = 100_000;
 
 const TEXT: &str = "SELECT $1::INTEGER + 1";
 
+fn failed(_: impl std::error::Error) -> StatusCode {
+    StatusCode::INTERNAL_SERVER_ERROR
+}
+
 fn on_pikake(database: &str, reset: Reset) {
-    async fn answer(State(pool): State<Local<Pool>>, Path(id): Path<i32>) -> String {
-        let connection = pool.get().await.unwrap();
-        let row = connection.query_one(TEXT, &[&id]).await.unwrap();
-        row.get::<_, i32>(0).to_string()
+    async fn answer(
+        State(pool): State<Local<Pool>>,
+        Path(id): Path<i32>,
+    ) -> Result<String, StatusCode> {
+        let connection = pool.get().await.map_err(failed)?;
+        // At the end wrk hangs up, which interrupts this.
+        let row = connection.query_one(TEXT, &[&id]).await.map_err(failed)?;
+        Ok(row.get::<_, i32>(0).to_string())
     }
     pikake::run(async {
         let pool = database.parse::<Config>().unwrap().reset(reset).pool(LIMIT);
@@ -39,11 +48,14 @@ fn on_pikake(database: &str, reset: Reset) {
 }
 
 fn on_tokio(database: &str, recycling_method: RecyclingMethod) {
-    async fn answer(State(pool): State<deadpool_postgres::Pool>, Path(id): Path<i32>) -> String {
-        let connection = pool.get().await.unwrap();
-        let statement = connection.prepare_cached(TEXT).await.unwrap();
-        let row = connection.query_one(&statement, &[&id]).await.unwrap();
-        row.get::<_, i32>(0).to_string()
+    async fn answer(
+        State(pool): State<deadpool_postgres::Pool>,
+        Path(id): Path<i32>,
+    ) -> Result<String, StatusCode> {
+        let connection = pool.get().await.map_err(failed)?;
+        let statement = connection.prepare_cached(TEXT).await.map_err(failed)?;
+        let row = connection.query_one(&statement, &[&id]).await.map_err(failed)?;
+        Ok(row.get::<_, i32>(0).to_string())
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
