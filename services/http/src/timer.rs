@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt;
@@ -45,7 +45,7 @@ impl Timer {
     }
 
     fn sleep_for(length: Duration) -> KernelSleep {
-        KernelSleep(Bound::new(elapse_until(deadline_after(length))))
+        KernelSleep(Some(Bound::new(elapse_until(deadline_after(length)))))
     }
 
     fn until(&self, moment: Instant) -> Duration {
@@ -53,13 +53,18 @@ impl Timer {
     }
 }
 
-struct KernelSleep(Bound<KernelTrap<ElapseTrap>>);
+/// `None` once the time is over: hyper polls its timers again, and a trap answers once.
+struct KernelSleep(Option<Bound<KernelTrap<ElapseTrap>>>);
 
 impl Future for KernelSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx)
+        if let Some(elapse) = &mut self.0 {
+            ready!(Pin::new(elapse).poll(cx));
+            self.0 = None;
+        }
+        Poll::Ready(())
     }
 }
 

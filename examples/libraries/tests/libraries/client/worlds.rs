@@ -58,7 +58,7 @@ async fn ask(client: &Client, url: &str, number: u64) -> Result<(), ErrorKind> {
 
 /// Many requests at once, while the network fails; then one that is answered.
 fn every_answer_is_that_of_its_request(builder: fn() -> Client, name: &str) {
-    Runs::new(name).seeds(25).run(|sim| {
+    Runs::new(name).seeds(40).run(|sim| {
         sim.host("server", || async {
             let listener = TcpListener::bind("0.0.0.0:80").await?;
             serve(listener, router()).soft_deadline(SECOND).hard_deadline(2 * SECOND).await?;
@@ -101,6 +101,19 @@ fn http1_answers_belong_to_their_requests_despite_faults() {
 fn http2_answers_belong_to_their_requests_despite_faults() {
     let client = || Client::builder().no_proxy().http2_only().build().unwrap();
     every_answer_is_that_of_its_request(client, "http2_client");
+}
+
+/// hyper polls the timer of a ping again.
+#[pikake::sim]
+async fn timer_that_is_over_stays_over() {
+    let timer = pikake::http::Timer::new();
+    let mut over = hyper::rt::Timer::sleep(&timer, SECOND);
+    over.as_mut().await;
+    over.as_mut().await;
+    hyper::rt::Timer::reset(&timer, &mut over, hyper::rt::Timer::now(&timer) + SECOND);
+    let since = pikake::time::now();
+    over.as_mut().await;
+    assert!(pikake::time::elapsed_since(since) >= SECOND);
 }
 
 #[pikake::sim(seeds = 10)]
