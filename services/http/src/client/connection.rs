@@ -118,8 +118,10 @@ impl Connection {
         }
     }
 
-    /// Looks at the socket itself, since the task may not have run since the server closed it. An idle HTTP/1.1
+    /// Looks at the socket, since hyper's task may not have run since the server closed the connection. An idle HTTP/1.1
     /// connection has nothing to read: data that waits is no answer to a request that is yet to be sent.
+    ///
+    /// The kernel knows of what came before its current turn, and answers without a call of the system.
     pub(crate) fn probe(&self) -> io::Result<()> {
         if let Some(Sender::Http2(_)) = &self.sender {
             return Ok(());
