@@ -153,7 +153,8 @@ impl Connection {
             // With HTTP/2, the socket belongs to another task of hyper's.
             while self.socket.strong_count() > 0 && sleep(END_STEP).await.is_ok() {}
         };
-        drop(timeout_after(END_TIMEOUT, ending).await);
+        // The drop closes what has not ended.
+        let _ = timeout_after(END_TIMEOUT, ending).await;
     }
 }
 

@@ -53,7 +53,7 @@ impl Outgoing {
 /// of an HTTP/2 one.
 pub(crate) enum Hold {
     Http1(Held),
-    Http2(#[expect(dead_code, reason = "counted while it lives")] InFlight),
+    Http2(InFlight),
 }
 
 impl Hold {
