@@ -28,7 +28,8 @@ use axum::extract::Extension;
 use axum::response::{Html, Redirect};
 use axum::routing::get;
 use pikake::http::axum::local;
-use pikake::http::{Client, Peer, serve};
+use pikake::http::client::{self, Client, Url};
+use pikake::http::{Peer, serve};
 use pikake::net::TcpListener;
 use pikake::task::in_parallel;
 use pikake::{Bound, sleep, spawn, timeout_after};
@@ -73,16 +74,19 @@ fn links(page: &str) -> impl Iterator<Item = &str> {
     page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next())
 }
 
+// ANCHOR: fetch
+/// A page, its status, and its address after redirects.
+async fn fetch(client: &Client, url: String) -> Result<(u16, Url, String), client::Error> {
+    let response = client.get(url).send().await?;
+    let (status, url) = (response.status().as_u16(), response.url().clone());
+    Ok((status, url, response.limit(PAGE_LIMIT).text().await?))
+}
+// ANCHOR_END: fetch
+
 /// The paths that a page links to within its site, and a line about the page.
 async fn crawl(client: Client, origin: String, path: String) -> (BTreeSet<String>, String) {
-    let asking = async {
-        let response = client.get(format!("{origin}{path}")).send().await?;
-        let (status, url) = (response.status(), response.url().clone());
-        Ok((status, url, response.limit(PAGE_LIMIT).text().await?))
-    };
-    let asked: Result<Result<_, pikake::http::client::Error>, _> =
-        timeout_after(PAGE_TIMEOUT, asking).await;
-    let (status, url, text) = match asked {
+    let asking = fetch(&client, format!("{origin}{path}"));
+    let (status, url, text) = match timeout_after(PAGE_TIMEOUT, asking).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return (BTreeSet::new(), format!("{path}: {error}")),
         Err(_) => return (BTreeSet::new(), format!("{path}: no answer in time")),
@@ -90,7 +94,7 @@ async fn crawl(client: Client, origin: String, path: String) -> (BTreeSet<String
     let targets = links(&text).filter_map(|target| url.join(target).ok());
     let inside = targets.filter(|target| target.origin() == url.origin());
     let found: BTreeSet<String> = inside.map(|target| target.path().to_owned()).collect();
-    let mut line = format!("{path}: {}", status.as_u16());
+    let mut line = format!("{path}: {status}");
     if url.path() != path {
         line += &format!(" at {}", url.path());
     }
