@@ -222,7 +222,9 @@ impl RequestBuilder {
                 return Err(outgoing.error(ErrorKind::Redirect).because(text));
             }
             let Answer { response, hold, .. } = answer;
-            drain(response.into_body(), hold).await;
+            if let Err(interrupted) = drain(response.into_body(), hold).await {
+                return Err(outgoing.error(ErrorKind::Interrupted).because(interrupted));
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use http::response::Parts;
 use http::{Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use pikake_traps::{future_wait, timeout_after};
+use pikake_traps::{Interrupted, future_wait, timeout_after};
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -34,22 +34,30 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 const RESERVED: u64 = 64 * 1024;
 
 /// Reads the short body of a response that nobody wants, and gives its connection back; or else closes it.
-pub(crate) async fn drain(mut body: Incoming, hold: Hold) {
+///
+/// # Errors
+///
+/// The interruption of the caller, which ends the request.
+pub(crate) async fn drain(mut body: Incoming, hold: Hold) -> Result<(), Interrupted> {
     let is_short = body.size_hint().upper().is_some_and(|length| length <= DRAINED);
+    if !is_short {
+        return Ok(());
+    }
     let reading = async {
         while !body.is_end_stream() {
             let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
-            match future_wait(frame).await {
-                Ok(Some(Ok(_))) => {}
-                Ok(None) => return true,
-                Ok(Some(Err(_))) | Err(_) => return false,
+            match future_wait(frame).await? {
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return Ok::<_, Interrupted>(false),
+                None => break,
             }
         }
-        true
+        Ok(true)
     };
-    if is_short && timeout_after(DRAIN_TIMEOUT, reading).await.is_ok_and(|is_read| is_read) {
+    if timeout_after(DRAIN_TIMEOUT, reading).await.unwrap_or(Ok(false))? {
         hold.give_back();
     }
+    Ok(())
 }
 
 /// A response: its head, and the body that is still to be read.

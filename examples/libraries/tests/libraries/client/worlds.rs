@@ -14,7 +14,7 @@ use pikake::net::TcpListener;
 use pikake::sim::{FaultMix, Runs};
 use pikake::task::in_parallel;
 use pikake::testing::Injector;
-use pikake::{random, sleep, timeout_after};
+use pikake::{random, sleep, spawn, timed, timeout_after};
 
 use super::{SOON, client, ms, scripted};
 
@@ -170,6 +170,34 @@ async fn timeouts_close_what_they_interrupt() {
     }
     let text = client.get(&server.url).send().await.unwrap().text().await.unwrap();
     assert_eq!((text.as_str(), open.get()), ("good", 1));
+}
+
+/// A deadline that passes, or a cancel, while the body of a redirect is read.
+#[pikake::sim]
+async fn interruption_ends_a_request_between_its_redirects() {
+    let requests = Rc::<Cell<usize>>::default();
+    let counted = requests.clone();
+    let server = scripted(move |conn| {
+        let requests = counted.clone();
+        async move {
+            while conn.request().await.is_some() {
+                requests.set(requests.get() + 1);
+                conn.send("HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 9\r\n\r\n").await;
+            }
+        }
+    })
+    .await;
+    let client = client();
+    let ask = || client.get(&server.url).send();
+    let ended = timed(ms(50), ask()).await;
+    let error = ended.output.unwrap().unwrap_err();
+    assert!(error.interruption().unwrap().is_timeout(), "{error}");
+    let asking = spawn(ask());
+    sleep(ms(50)).await.unwrap();
+    asking.request_cancel("enough");
+    let error = asking.await.unwrap().unwrap_err();
+    assert_eq!(error.interruption().unwrap().reason(), Some("enough"));
+    assert_eq!((error.kind(), requests.get()), (ErrorKind::Interrupted, 2));
 }
 
 #[test]
