@@ -14,16 +14,16 @@ use crate::BoxError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request cannot be sent: its URL, a header or its body is invalid. Nothing was sent.
+    /// The request cannot be sent: its URL or a header is invalid. Nothing was sent.
     Request,
     /// No connection: a name without an address, a socket, TLS or the proxy. Nothing was sent.
     Connect,
     /// No connection became free in time, or the client's pool is closed. Nothing was sent.
     Pool,
-    /// The connection failed before the head of the response, or that head is invalid. The server may have acted on
-    /// the request.
+    /// The connection failed before the head of the response, or that head is invalid. Or the body of the request failed
+    /// on its way, or there was no connection to send the request again. The server may have acted on the request.
     Exchange,
-    /// The server redirects too often, or to an invalid URL.
+    /// The server redirects too often, to an invalid URL, or to where the request cannot be sent.
     Redirect,
     /// The body of the response was cut, or is invalid.
     Body,

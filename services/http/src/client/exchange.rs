@@ -41,10 +41,16 @@ pub(crate) struct Outgoing {
     pub(crate) headers: HeaderMap,
     /// `None`: a stream that was sent.
     pub(crate) body: Option<Body>,
+    /// The kind of an error that would say that nothing was sent, once something was.
+    pub(crate) sent: Option<ErrorKind>,
 }
 
 impl Outgoing {
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {
+        let kind = match (kind, self.sent) {
+            (ErrorKind::Request | ErrorKind::Connect | ErrorKind::Pool, Some(sent)) => sent,
+            (kind, _) => kind,
+        };
         Error::new(kind, &self.method, Some(&self.url))
     }
 }
@@ -137,8 +143,9 @@ pub(crate) async fn exchange(
             }
             Failure::Broken { error, unsent, is_reused } => {
                 let is_unsent = unsent.is_some();
-                if let Some(request) = unsent {
-                    take_back(request);
+                match unsent {
+                    Some(request) => take_back(request),
+                    None => outgoing.sent = Some(ErrorKind::Exchange),
                 }
                 let may_repeat = match () {
                     () if outgoing.body.is_none() => false,
@@ -343,7 +350,7 @@ mod tests {
         let url = Url::parse(url).unwrap();
         let headers = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static("close"))]);
         let body = Some(Body::default());
-        let mut outgoing = Outgoing { method: Method::GET, url, headers, body };
+        let mut outgoing = Outgoing { method: Method::GET, url, headers, body, sent: None };
         assemble(&mut outgoing, route, is_http2).unwrap()
     }
 

@@ -90,7 +90,7 @@ mod tests {
         ];
         let headers = headers.into_iter().map(|(name, value)| (name, value.parse().unwrap()));
         let url = Url::parse(url).unwrap();
-        Outgoing { method, url, headers: headers.collect(), body: Some(body) }
+        Outgoing { method, url, headers: headers.collect(), body: Some(body), sent: None }
     }
 
     fn followed(request: &mut Outgoing, status: u16, location: &str) -> Result<bool, String> {

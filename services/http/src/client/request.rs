@@ -191,7 +191,7 @@ impl RequestBuilder {
                 vacant.insert(value.clone());
             }
         }
-        let mut outgoing = Outgoing { method, url, headers, body: Some(body) };
+        let mut outgoing = Outgoing { method, url, headers, body: Some(body), sent: None };
         if outgoing.method == Method::CONNECT {
             let error = outgoing.error(ErrorKind::Request);
             return Err(error.because("a client sends CONNECT to its proxies alone"));
@@ -216,6 +216,7 @@ impl RequestBuilder {
                 Ok(true) => {}
                 Err(error) => return Err(outgoing.error(ErrorKind::Redirect).because(error)),
             }
+            outgoing.sent = Some(ErrorKind::Redirect);
             redirects += 1;
             if redirects > options.redirects {
                 let text = format!("there are more than {}", options.redirects);

@@ -173,7 +173,7 @@ fn streams_are_sent_as_they_come() {
         let failing = ["some"].map(Ok).into_iter().chain([Err(io::Error::other("no more"))]);
         let sent = client.post(&echo).body(Body::from_stream(stream::iter(failing))).send();
         let error = sent.await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Request);
+        assert_eq!(error.kind(), ErrorKind::Exchange);
         assert!(error.to_string().contains("no more"), "{error}");
     });
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use axum::http::Method;
 use pikake::http::client::{Body, ErrorKind};
-use pikake::net::TcpListener;
+use pikake::net::{BufReader, TcpListener};
 
 use super::{client, ms, run, scripted, scripted_at};
 
@@ -86,6 +86,37 @@ fn request_is_repeated_once_and_not_on_new_connections() {
         let error = client.put(&server.url).body(stream).send().await;
         // By chunks, which the script takes for a request without a body.
         assert_eq!((error.unwrap_err().kind(), requests.get()), (ErrorKind::Exchange, 2));
+    });
+}
+
+#[test]
+fn error_after_something_was_sent_does_not_deny_it() {
+    run(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = pikake::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let conn = super::Conn { number: 0, stream: BufReader::new(stream) };
+            conn.request().await;
+            conn.answer("good").await;
+            conn.request().await;
+            // Before the connection: the request is sent again to nobody.
+            drop(listener);
+        });
+        let client = client();
+        client.get(&url).send().await.unwrap().text().await.unwrap();
+        let error = client.get(&url).send().await.unwrap_err();
+        server.await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
+        let server = scripted(async |conn| {
+            conn.request().await;
+            let gone = "http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
+            conn.send(format!("HTTP/1.1 307 Gone\r\nlocation: {gone}")).await;
+        })
+        .await;
+        let error = client.post(&server.url).body("body").send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Redirect, "{error}");
+        assert!(error.to_string().starts_with("POST http://127.0.0.1:1/: "), "{error}");
     });
 }
 
