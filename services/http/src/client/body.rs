@@ -70,10 +70,6 @@ impl Body {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(self.0, Content::Empty)
-    }
-
     /// A copy, unless the body is a stream.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         match &self.0 {

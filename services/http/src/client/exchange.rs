@@ -19,8 +19,10 @@ use std::time::Duration;
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+    TRANSFER_ENCODING,
 };
 use http::{Method, Request, Response, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use pikake_pool::GetError;
 use pikake_traps::{Interrupted, future_wait};
@@ -302,7 +304,7 @@ fn assemble(
     };
     for (name, value) in &outgoing.headers {
         let is_of_connection = is_http2 && *name == CONNECTION;
-        if *name != HOST && !is_of_connection {
+        if *name != HOST && *name != TRANSFER_ENCODING && !is_of_connection {
             headers.append(name, value.clone());
         }
     }
@@ -311,19 +313,51 @@ fn assemble(
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
     }
-    let anticipates_body = matches!(outgoing.method, Method::POST | Method::PUT | Method::PATCH);
-    if anticipates_body && outgoing.body.as_ref().is_some_and(Body::is_empty) {
-        // hyper says nothing of a body that is empty (RFC 9110, section 8.6).
-        headers.entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
-    }
     let copy = outgoing.body.as_ref().and_then(Body::try_clone);
     let body = copy.or_else(|| outgoing.body.take()).unwrap_or_default();
+    if let Err(error) = set_length(&mut headers, &outgoing.method, &body, is_http2) {
+        return Err(outgoing.error(ErrorKind::Request).because(error));
+    }
     let mut request = Request::new(body);
     *request.method_mut() = outgoing.method.clone();
     *request.uri_mut() = uri;
     *request.version_mut() = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
     *request.headers_mut() = headers;
     Ok(request)
+}
+
+/// Says how long the body is. hyper believes the headers: by a false length, the server would take the next request for
+/// a part of this one.
+fn set_length(
+    headers: &mut HeaderMap,
+    method: &Method,
+    body: &Body,
+    is_http2: bool,
+) -> Result<(), String> {
+    let known = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+    let mut given = headers.get_all(CONTENT_LENGTH).iter();
+    if let Some(first) = given.next() {
+        let length = first.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+        return match (length, given.next()) {
+            (Some(length), None) if known.is_none_or(|known| known == length) => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+                Ok(())
+            }
+            _ => Err("its content-length is not the length of its body".into()),
+        };
+    }
+    match known {
+        // hyper says nothing of a body that is empty (RFC 9110, section 8.6).
+        Some(0) if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
+        // hyper would leave out the body of a GET.
+        None if !is_http2 => {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -378,5 +412,57 @@ mod tests {
         let route = Route::new(&six, None).unwrap();
         assert_eq!(assembled("http://[::1]/", &route, false).headers()[HOST], "[::1]");
         assert_eq!((route.host.as_str(), route.port), ("::1", 80));
+    }
+
+    #[test]
+    fn length_is_that_of_the_body() {
+        let frames = Body::from_frames::<Body>;
+        let stream = || Body::from_stream(futures::stream::iter([Ok::<_, io::Error>("some")]));
+        let no_length = "content-length is not";
+        for (method, given, body, expected) in [
+            (Method::GET, vec![], Body::default(), Ok((None, None))),
+            (Method::POST, vec![], Body::default(), Ok((Some("0"), None))),
+            (Method::POST, vec![], frames(Body::default()), Ok((Some("0"), None))),
+            (Method::GET, vec!["0"], Body::default(), Ok((Some("0"), None))),
+            (Method::GET, vec!["5"], Body::default(), Err(no_length)),
+            (Method::POST, vec!["5"], Body::default(), Err(no_length)),
+            (Method::POST, vec!["5"], frames(Body::default()), Err(no_length)),
+            (Method::POST, vec!["4"], "some".into(), Ok((Some("4"), None))),
+            (Method::POST, vec!["+4"], "some".into(), Ok((Some("4"), None))),
+            (Method::POST, vec!["5"], "some".into(), Err(no_length)),
+            (Method::POST, vec!["3"], frames("some".into()), Err(no_length)),
+            (Method::POST, vec!["4", "4"], "some".into(), Err(no_length)),
+            (Method::POST, vec!["4, 4"], "some".into(), Err(no_length)),
+            (Method::POST, vec!["-1"], stream(), Err(no_length)),
+            (Method::POST, vec!["5"], stream(), Ok((Some("5"), None))),
+            (Method::POST, vec![], stream(), Ok((None, Some("chunked")))),
+            (Method::GET, vec![], stream(), Ok((None, Some("chunked")))),
+        ] {
+            let case = format!("{method} {given:?} {body:?}");
+            let url = Url::parse("http://host/").unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("gzip"));
+            for length in given {
+                headers.append(CONTENT_LENGTH, length.parse().unwrap());
+            }
+            let route = Route::new(&url, None).unwrap();
+            let body = Some(body);
+            let mut outgoing = Outgoing { method, url, headers, body, sent: None };
+            match (assemble(&mut outgoing, &route, false), expected) {
+                (Ok(request), Ok(expected)) => {
+                    let header = |name| request.headers().get(name).map(|it| it.to_str().unwrap());
+                    assert_eq!(
+                        (header(CONTENT_LENGTH), header(TRANSFER_ENCODING)),
+                        expected,
+                        "{case}"
+                    );
+                }
+                (Err(error), Err(text)) => {
+                    assert_eq!(error.kind(), ErrorKind::Request, "{case}");
+                    assert!(error.to_string().contains(text), "{error}");
+                }
+                (found, _) => panic!("{case}: {found:?}"),
+            }
+        }
     }
 }

@@ -167,6 +167,9 @@ fn streams_are_sent_as_they_come() {
         });
         let sent = client.post(&echo).body(Body::from_stream(slow)).send();
         assert_eq!(sent.await.unwrap().text().await.unwrap(), "POST ? - - - \"012\"");
+        let parts = stream::iter([Ok::<_, io::Error>("asked")]);
+        let sent = client.get(&echo).body(Body::from_stream(parts)).send();
+        assert_eq!(sent.await.unwrap().text().await.unwrap(), "GET ? - - - \"asked\"");
         let known = Body::from_frames(http_body_util::Full::new(Bytes::from("known")));
         let sent = client.post(&echo).body(known).send();
         assert_eq!(sent.await.unwrap().text().await.unwrap(), "POST ? - - 5 \"known\"");
@@ -226,6 +229,7 @@ fn statuses_and_invalid_requests_are_errors() {
             (client.get(&url).header("x", "a\nb"), "failed to parse header value"),
             (client.get(&url).query("no pairs"), "only maps and structs"),
             (client.request(Method::CONNECT, &url), "CONNECT"),
+            (client.get(&url).header("content-length", "5"), "content-length is not"),
         ] {
             let error = request.send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Request, "{error}");
