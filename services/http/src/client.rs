@@ -285,6 +285,7 @@ impl ClientBuilder {
         self.headers = self.headers.and_then(|mut headers| {
             let value = value.try_into().map_err(Into::into)?;
             headers.insert(name.try_into().map_err(Into::into)?, value);
+            redirect::hide_secrets(&mut headers);
             Ok(headers)
         });
         self

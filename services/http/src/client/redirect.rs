@@ -2,7 +2,8 @@
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
-    CONTENT_TYPE, COOKIE, HOST, HeaderMap, LOCATION, PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+    CONTENT_TYPE, COOKIE, Entry, HOST, HeaderMap, HeaderName, LOCATION, PROXY_AUTHORIZATION,
+    TRANSFER_ENCODING,
 };
 use http::{Method, StatusCode};
 use url::Url;
@@ -11,6 +12,18 @@ use super::body::Body;
 use super::exchange::Outgoing;
 use super::proxy::take_credentials;
 use super::route::is_same_origin;
+
+/// The headers that carry credentials.
+static SECRETS: [HeaderName; 3] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
+
+/// Keeps the credentials in headers out of texts for people.
+pub(crate) fn hide_secrets(headers: &mut HeaderMap) {
+    for name in &SECRETS {
+        if let Entry::Occupied(mut values) = headers.entry(name) {
+            values.iter_mut().for_each(|value| value.set_sensitive(true));
+        }
+    }
+}
 
 /// Rewrites a request to the one that follows a response. `false`: the response is the answer.
 ///
@@ -53,7 +66,7 @@ pub(crate) fn follow(
     // It was the name of the server before.
     headers.remove(HOST);
     if !is_same_origin(&request.url, &next) {
-        for secret in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
+        for secret in &SECRETS {
             headers.remove(secret);
         }
     }
@@ -64,12 +77,16 @@ pub(crate) fn follow(
     Ok(true)
 }
 
-/// The URL of a location, with the fragment of the URL before if it has none of its own.
+/// The URL of a location, with the fragment of the URL before if it has none of its own. The error does not repeat the
+/// location, which may have a password.
 fn target(from: &Url, location: &[u8]) -> Result<Url, String> {
     let text = std::str::from_utf8(location).map_err(|_| "its location is no URL".to_owned())?;
-    let mut next = from.join(text).map_err(|error| format!("its location {text:?}: {error}"))?;
+    let mut next = from.join(text).map_err(|error| format!("its location: {error}"))?;
     if !matches!(next.scheme(), "http" | "https") {
-        return Err(format!("its location {text:?} is neither http nor https"));
+        return Err(format!(
+            "the scheme {} of its location is neither http nor https",
+            next.scheme()
+        ));
     }
     if next.fragment().is_none() {
         next.set_fragment(from.fragment());
@@ -160,12 +177,15 @@ mod tests {
             ("http://a/b", "file:///etc/passwd", Err("neither http nor https")),
             ("http://a/b", "javascript:alert(1)", Err("neither http nor https")),
             ("http://a/b", "http://", Err("its location")),
-            ("http://a/b", "http://c:99999/", Err("its location")),
+            ("http://a/b", "http://me:word@c:99999/", Err("its location")),
+            ("http://a/b", "ftp://me:word@c/", Err("the scheme ftp")),
         ] {
             let mut request = outgoing(Method::GET, from, Body::default());
             match (followed(&mut request, 302, location), to) {
                 (Ok(true), Ok(to)) => assert_eq!(request.url.as_str(), to),
-                (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+                (Err(error), Err(part)) => {
+                    assert!(error.contains(part) && !error.contains("word"), "{error}");
+                }
                 (found, _) => panic!("{location}: {found:?} {}", request.url),
             }
         }

@@ -14,7 +14,7 @@ use super::body::Body;
 use super::error::{Error, ErrorKind};
 use super::exchange::{Answer, Outgoing, exchange};
 use super::proxy::{basic, take_credentials};
-use super::redirect::follow;
+use super::redirect::{follow, hide_secrets};
 use super::response::{Response, drain};
 use super::route::Route;
 use crate::BoxError;
@@ -61,7 +61,8 @@ impl RequestBuilder {
                 Ok((url, headers, Body::default()))
             }
             Err(error) => {
-                let cause = format!("the URL {url:?}: {error}");
+                // The error must not repeat the text, which may have a password.
+                let cause = format!("the URL: {error}");
                 Err(Error::new(ErrorKind::Request, &method, None).because(cause))
             }
         };
@@ -73,9 +74,12 @@ impl RequestBuilder {
         work: impl FnOnce(&mut Url, &mut HeaderMap, &mut Body) -> Result<(), BoxError>,
     ) -> Self {
         if let Ok((url, headers, body)) = &mut self.built {
-            if let Err(error) = work(url, headers, body) {
-                let error = Error::new(ErrorKind::Request, &self.method, Some(url)).because(error);
-                self.built = Err(error);
+            match work(url, headers, body) {
+                Ok(()) => hide_secrets(headers),
+                Err(error) => {
+                    let invalid = Error::new(ErrorKind::Request, &self.method, Some(url));
+                    self.built = Err(invalid.because(error));
+                }
             }
         }
         self
@@ -115,9 +119,7 @@ impl RequestBuilder {
     /// Authenticates by a token (RFC 6750).
     pub fn bearer_auth(self, token: impl Display) -> Self {
         self.with(|_, headers, _| {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
+            headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}"))?);
             Ok(())
         })
     }

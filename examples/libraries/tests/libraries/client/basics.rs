@@ -242,6 +242,24 @@ fn statuses_and_invalid_requests_are_errors() {
 }
 
 #[test]
+fn texts_have_no_credentials() {
+    run(async || {
+        let error = client().get("http://me:secret@host:99999/").send().await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        let request = client()
+            .get("http://me:secret@host/")
+            .header("cookie", "secret")
+            .header("cookie", "a second secret")
+            .headers(
+                [(header::PROXY_AUTHORIZATION, "secret".parse().unwrap())].into_iter().collect(),
+            );
+        let builder = pikake::http::Client::builder().default_header("authorization", "secret");
+        let texts = format!("{request:?} {builder:?}");
+        assert!(!texts.contains("secret") && texts.contains("Sensitive"), "{texts}");
+    });
+}
+
+#[test]
 fn connection_is_used_again_after_each_kind_of_body() {
     run(async || {
         let (site, client) = (site(router()).await, client());
