@@ -161,7 +161,7 @@ pub(crate) struct Connections {
     idle: Duration,
     shared: RefCell<HashMap<Route, Rc<Shared>>>,
     dialing: RefCell<HashMap<Route, Rc<FirstDial>>>,
-    /// Hosts that were asked by TLS and speak HTTP/1.1.
+    /// Hosts that were asked by TLS and spoke HTTP/1.1 the last time.
     http1_hosts: RefCell<HashSet<Route>>,
 }
 
@@ -264,6 +264,7 @@ impl Connections {
     /// Shares a connection from the pool if it speaks HTTP/2.
     fn sorted(self: &Rc<Self>, route: &Route, mut lease: Lease) -> Taken {
         if lease.http1().is_none() {
+            self.http1_hosts.borrow_mut().remove(route);
             return Taken::Http2(self.share(route, Lease::detach(lease)));
         }
         if self.may_be_http2(route) {

@@ -25,14 +25,33 @@ pub(crate) struct SecureSite {
     pub(crate) url: String,
     certificate: String,
     key: String,
-    _server: Box<dyn std::any::Any>,
+    server: Box<dyn std::any::Any>,
 }
 
 impl SecureSite {
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, alpn: &[&str]) -> TlsAcceptor {
         let identity =
             Identity::from_pem(self.certificate.as_bytes(), self.key.as_bytes()).unwrap();
-        TlsAcceptor::builder(identity).build().unwrap()
+        TlsAcceptor::builder(identity).alpn(alpn.iter().copied()).build().unwrap()
+    }
+
+    fn begin(&mut self, listener: TcpListener, router: Router, alpn: &[&str]) {
+        let server = serve(listener, router).tls(self.acceptor(alpn));
+        let server = server.soft_deadline(ms(1)).hard_deadline(ms(2));
+        self.server = Box::new(Guard(spawn(server.into_future())));
+    }
+
+    /// Ends the server, and begins another one at its address.
+    async fn restart(&mut self, router: Router, alpn: &[&str]) {
+        self.server = Box::new(());
+        let (_, port) = self.url.rsplit_once(':').unwrap();
+        let listener = loop {
+            match TcpListener::bind(format!("127.0.0.1:{port}")).await {
+                Ok(listener) => break listener,
+                Err(_) => sleep(ms(5)).await.unwrap(),
+            }
+        };
+        self.begin(listener, router, alpn);
     }
 }
 
@@ -42,10 +61,9 @@ pub(crate) async fn secure_site(router: Router, alpn: &[&str]) -> SecureSite {
     let (certificate, key) = (certificate.self_signed(&key).unwrap().pem(), key.serialize_pem());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-    let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-    let acceptor = TlsAcceptor::builder(identity).alpn(alpn.iter().copied()).build().unwrap();
-    let server = serve(listener, router).tls(acceptor).soft_deadline(ms(1)).hard_deadline(ms(2));
-    SecureSite { url, certificate, key, _server: Box::new(Guard(spawn(server.into_future()))) }
+    let mut site = SecureSite { url, certificate, key, server: Box::new(()) };
+    site.begin(listener, router, alpn);
+    site
 }
 
 pub(crate) fn trusting(site: &SecureSite, builder: ClientBuilder) -> Client {
@@ -97,6 +115,25 @@ fn server_chooses_the_version() {
             ports.dedup();
             assert_eq!(ports.len(), usize::from(expected.is_some()), "{alpn:?}");
         }
+    });
+}
+
+#[test]
+fn server_that_learns_http2_is_asked_by_one_connection() {
+    run(async || {
+        let mut site = secure_site(router(), &["http/1.1"]).await;
+        let (client, url) = (trusting(&site, Client::builder().no_proxy()), site.url.clone());
+        let ask = async || client.get(&url).send().await.unwrap().text().await.unwrap();
+        assert!(ask().await.starts_with("HTTP/1.1"));
+        site.restart(router(), &["h2"]).await;
+        // The first server may still answer by the kept connection.
+        let first = loop {
+            match ask().await {
+                text if text.starts_with("HTTP/2.0") => break text,
+                _ => sleep(ms(5)).await.unwrap(),
+            }
+        };
+        assert_eq!(ask().await, first);
     });
 }
 

@@ -105,7 +105,7 @@ fn proxy_over_tls_opens_tunnels() {
         // A tunnel by TLS within a tunnel by TLS.
         let listener = pikake::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let acceptor = site.acceptor();
+        let acceptor = site.acceptor(&[]);
         let serving = pikake::spawn(async move {
             let listener = acceptor.listen(listener);
             let handler = |stream, _| async move {
