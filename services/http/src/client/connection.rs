@@ -53,6 +53,8 @@ pub(crate) struct Connection {
     /// hyper owns the socket, and closes it when the connection ends.
     socket: Weak<TcpStream>,
     pub(crate) peer: SocketAddr,
+    /// Whether [`probe`](Self::probe) has not been called.
+    is_new: Cell<bool>,
     /// How many requests were sent.
     pub(crate) uses: Cell<u64>,
     /// For how long the server has said to keep the connection open, and when.
@@ -66,8 +68,9 @@ impl Connection {
         socket: Weak<TcpStream>,
         peer: SocketAddr,
     ) -> Self {
-        let (uses, kept_open) = (Cell::new(0), Cell::new(None));
-        Self { sender: Some(sender), driver, socket, peer, uses, kept_open }
+        let sender = Some(sender);
+        let (is_new, uses, kept_open) = (Cell::new(true), Cell::new(0), Cell::new(None));
+        Self { sender, driver, socket, peer, is_new, uses, kept_open }
     }
 
     /// The sender, if the connection speaks HTTP/1.1.
@@ -121,9 +124,11 @@ impl Connection {
     /// Looks at the socket, since hyper's task may not have run since the server closed the connection. An idle HTTP/1.1
     /// connection has nothing to read: data that waits is no answer to a request that is yet to be sent.
     ///
+    /// A new connection is not looked at: TLS may still have tickets to read, which a server sends behind the handshake.
+    ///
     /// The kernel knows of what came before its current turn, and answers without a call of the system.
     pub(crate) fn probe(&self) -> io::Result<()> {
-        if let Some(Sender::Http2(_)) = &self.sender {
+        if self.is_new.replace(false) || matches!(self.sender, Some(Sender::Http2(_))) {
             return Ok(());
         }
         let Some(socket) = self.socket.upgrade() else {
@@ -225,5 +230,31 @@ impl AsyncWrite for Carrier {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut &*self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pikake_net::TcpListener;
+    use pikake_traps::spawn;
+
+    #[test]
+    fn data_on_a_new_connection_is_no_error() {
+        pikake::Kernel::new().unwrap().run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let socket = Rc::new(TcpStream::connect(address).await.unwrap());
+            let (server, _) = listener.accept().await.unwrap();
+            server.write_all(b"a ticket").await.unwrap();
+            socket.readable().await.unwrap();
+            let io = crate::Io::new(Carrier(Rc::new(TcpStream::connect(address).await.unwrap())));
+            let (sender, driving) = http1::handshake(io).await.unwrap();
+            let driver = spawn(async { drop(driving.await) });
+            let sender = Sender::Http1(sender);
+            let connection = Connection::new(sender, driver, Rc::downgrade(&socket), address);
+            connection.probe().unwrap();
+            assert_eq!(connection.probe().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        });
     }
 }
