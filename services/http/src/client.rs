@@ -65,7 +65,7 @@
 //! # Encodings
 //!
 //! With the feature `http-gzip`, the client asks for gzip and deflate, and decodes them as the body comes. A request that
-//! sets `accept-encoding` itself gets the body as it was sent.
+//! sets `accept-encoding` itself gets the body as it was sent. So does a request with a `range`, which asks for `identity`.
 
 use std::fmt;
 use std::io;

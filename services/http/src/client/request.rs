@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use http::Method;
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, Entry, HeaderMap, HeaderName, HeaderValue,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, Entry, HeaderMap, HeaderName, HeaderValue, RANGE,
 };
 use serde::Serialize;
 use url::Url;
@@ -187,6 +187,10 @@ impl RequestBuilder {
         let Self { client, method, built } = self;
         let (url, mut headers, body) = built?;
         let options = &client.0.options;
+        if headers.contains_key(RANGE) {
+            // A part of an encoded body cannot be decoded.
+            headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        }
         let decodes = !headers.contains_key(ACCEPT_ENCODING);
         for (name, value) in &options.headers {
             if let Entry::Vacant(vacant) = headers.entry(name) {

@@ -205,6 +205,8 @@ fn default_headers_yield_to_those_of_a_request() {
         let expected =
             format!("accept-encoding: gzip, deflate\naccept: */*\nuser-agent: pikake/{version}");
         assert_eq!(text, expected);
+        let part = super::client().get(&url).header("range", "bytes=0-9").send().await.unwrap();
+        assert!(part.text().await.unwrap().starts_with("accept-encoding: identity\n"));
         let builder = pikake::http::Client::builder().default_header("in valid", "x");
         assert!(builder.build().is_err());
     });

@@ -264,6 +264,7 @@ fn encoded_bodies_are_decoded() {
             .route("/cut", encoded("gzip", cut))
             .route("/false", encoded("gzip", b"not at all".to_vec()))
             .route("/other", encoded("zstd", b"as it is".to_vec()))
+            .route("/part", encoded("gzip", zipped[5..50].to_vec()))
             .route("/bomb", encoded("gzip", gzip(&vec![0; 50 << 20])))
             .route("/empty", encoded("gzip", Vec::new()));
         let (site, client) = (site(router).await, client());
@@ -284,6 +285,8 @@ fn encoded_bodies_are_decoded() {
         assert_eq!(head.bytes().await.unwrap(), "");
         let raw = client.get(format!("{}/gzip", site.url)).header("accept-encoding", "gzip");
         assert_eq!(raw.send().await.unwrap().bytes().await.unwrap(), zipped);
+        let part = client.get(format!("{}/part", site.url)).header("range", "bytes=5-49");
+        assert_eq!(part.send().await.unwrap().bytes().await.unwrap(), zipped[5..50]);
         let mut bomb = get("/bomb").await.unwrap().limit(1 << 20);
         let mut taken = 0;
         let error = loop {
