@@ -155,6 +155,16 @@ enum Fate {
     Destroy,
 }
 
+/// What is known of an object that comes in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The object was made just now, and verified if the options ask for it.
+    New,
+    /// The object was verified, or comes back from a caller who has not seen it.
+    Good,
+    Nothing,
+}
+
 /// An object's greatest age is up to this part less, at random.
 const AGE_SPREAD: u64 = 10;
 
@@ -196,7 +206,9 @@ impl<M: Manager> Core<M> {
             options,
             built_at,
             names,
-            common: common.as_ref().map(Membership::new),
+            common: common
+                .as_ref()
+                .map(|limit| Membership::new(limit, exchange.as_ref().map(|own| own.mark()))),
             exchange,
             on_empty,
             state: RefCell::new(state),
@@ -303,10 +315,33 @@ impl<M: Manager> Core<M> {
         popped.expect("the caller has looked at the object").kept
     }
 
-    fn idle_changed(&self, state: &State<M>) {
-        if let Some(common) = &self.common {
-            common.set_idle(state.idle.len());
-        }
+    /// Tells the other pools. Whether one of them needs an object that became idle.
+    fn idle_changed(&self, state: &State<M>) -> bool {
+        let first = state.waiters.first_key_value().map(|(number, _)| *number);
+        self.common.as_ref().is_some_and(|common| common.set_idle(state.idle.len(), first))
+    }
+
+    /// Whether the calling code may call the manager: in the pool's kernel, and not during an unwind, where another panic would
+    /// end the process.
+    fn may_call_manager(&self) -> bool {
+        self.is_home() && !std::thread::panicking()
+    }
+
+    /// Whether the object is dead. If the manager panics, it is.
+    pub(crate) fn is_dead(&self, object: &M::Object) -> bool {
+        let mut is_dead = true;
+        catch_and_log("`is_dead` of a pool's manager", || is_dead = self.manager.is_dead(object));
+        self.count(|counters| counters.dead += u64::from(is_dead));
+        is_dead
+    }
+
+    /// Whether the object needs no cleaning. If the manager panics, it does.
+    fn is_clean(&self, object: &M::Object) -> bool {
+        let mut is_clean = false;
+        catch_and_log("`is_clean` of a pool's manager", || {
+            is_clean = self.manager.is_clean(object)
+        });
+        is_clean
     }
 
     /// An idle object that needs no verification, if nobody waits.
@@ -327,12 +362,9 @@ impl<M: Manager> Core<M> {
                     fate => (self.pop(&mut state), fate),
                 }
             };
-            if fate == Fate::Lend {
-                if !self.manager.is_dead(&kept.object) {
-                    let task = TaskMark::current();
-                    return Some(self.lease(kept, Note { task, place, since: now }));
-                }
-                self.count(|counters| counters.dead += 1);
+            if fate == Fate::Lend && !self.is_dead(&kept.object) {
+                let task = TaskMark::current();
+                return Some(self.lease(kept, Note { task, place, since: now }));
             }
             start(self, Kind::Destroy, Some(kept), None);
         }
@@ -350,7 +382,7 @@ impl<M: Manager> Core<M> {
         Lease::new(self.clone(), kept, key)
     }
 
-    /// Enters a caller behind the others, and serves.
+    /// Enters a caller behind the others. The caller calls [`serve`](Self::serve) once it can give up its place.
     pub(crate) fn enter(self: &Rc<Self>, place: &'static Location<'static>) -> Rc<Slot<M>> {
         let number = match &self.common {
             Some(common) => common.next_number(),
@@ -363,7 +395,6 @@ impl<M: Manager> Core<M> {
             state.next_waiter = number + 1;
             state.waiters.insert(number, slot.clone());
         }
-        self.serve();
         slot
     }
 
@@ -386,21 +417,18 @@ impl<M: Manager> Core<M> {
     }
 
     /// Gives objects to the callers who wait, the first one first, and begins what they need. In another place than the pool's
-    /// kernel, leaves that to the keeper.
+    /// kernel, and during an unwind, leaves that to the keeper.
     pub(crate) fn serve(self: &Rc<Self>) {
         loop {
-            if !self.is_home() {
+            if !self.may_call_manager() {
                 return self.call_keeper();
             }
             let next = self.next(&mut self.state.borrow_mut());
             match next {
                 None => return,
-                Some(Next::Deliver(kept)) => match self.manager.is_dead(&kept.object) {
+                Some(Next::Deliver(kept)) => match self.is_dead(&kept.object) {
                     false => self.deliver(kept),
-                    true => {
-                        self.count(|counters| counters.dead += 1);
-                        start(self, Kind::Destroy, Some(kept), None);
-                    }
+                    true => start(self, Kind::Destroy, Some(kept), None),
                 },
                 Some(Next::Start(kind, kept, unit)) => start(self, kind, kept, unit),
                 Some(Next::Fail(slots, error)) => {
@@ -481,18 +509,19 @@ impl<M: Manager> Core<M> {
         slot.answer(Ok(lease));
     }
 
-    /// Puts an object among the idle ones.
-    fn keep(&self, kept: Kept<M::Object>, now: Ticks) {
-        let is_due_earlier = {
+    /// Puts an object among the idle ones, where it is since then.
+    fn keep(&self, kept: Kept<M::Object>, since: Ticks) {
+        let is_keeper_needed = {
             let mut state = self.state.borrow_mut();
             let max_idle = state.home.and_then(|home| home.max_idle);
-            let due = max_idle.map_or(Deadline::NEVER, |max| Deadline::at(now.saturating_add(max)));
+            let due =
+                max_idle.map_or(Deadline::NEVER, |max| Deadline::at(since.saturating_add(max)));
             let due = due.min(kept.expires);
-            state.idle.push_back(Idle { kept, since: now });
-            self.idle_changed(&state);
-            due < state.keeper_due
+            state.idle.push_back(Idle { kept, since });
+            let is_needed_elsewhere = self.idle_changed(&state);
+            is_needed_elsewhere || due < state.keeper_due
         };
-        if is_due_earlier {
+        if is_keeper_needed {
             self.call_keeper();
         }
     }
@@ -500,7 +529,7 @@ impl<M: Manager> Core<M> {
     // Coming in.
 
     /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits gets it.
-    pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, is_verified: bool) {
+    pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, known: Known) {
         let now = now();
         let (is_kept, is_another_first, has_waiters) = {
             let state = self.state.borrow();
@@ -510,15 +539,20 @@ impl<M: Manager> Core<M> {
             (is_kept, is_kept && self.is_another_first(&state), !state.waiters.is_empty())
         };
         if is_another_first {
-            return self.pass_on(kept);
+            return self.pass_on(kept, now);
         }
         if !is_kept {
             return start(self, Kind::Destroy, Some(kept), None);
         }
-        if has_waiters && (is_verified || self.options.verify != Verify::Always) {
-            return self.deliver(kept);
+        let is_verified = known != Known::Nothing || self.options.verify != Verify::Always;
+        if has_waiters && is_verified {
+            if known == Known::New || !self.is_dead(&kept.object) {
+                return self.deliver(kept);
+            }
+            start(self, Kind::Destroy, Some(kept), None);
+        } else {
+            self.keep(kept, now);
         }
-        self.keep(kept, now);
         if has_waiters {
             self.serve();
         }
@@ -532,47 +566,46 @@ impl<M: Manager> Core<M> {
         state.waiters.first_key_value().is_none_or(|(own, _)| other < *own)
     }
 
-    /// Gives an idle object up for the pool whose caller has waited longest: sends the object, or destroys it to make room.
-    fn pass_on(self: &Rc<Self>, kept: Kept<M::Object>) {
-        let (Some(exchange), Some(common)) = (&self.exchange, &self.common) else {
+    /// Gives an object that is idle since then up for the pool whose caller has waited longest: sends the object, or destroys it
+    /// to make room.
+    fn pass_on(self: &Rc<Self>, kept: Kept<M::Object>, since: Ticks) {
+        let home = self.state.borrow().home;
+        let (Some(exchange), Some(common), Some(home)) = (&self.exchange, &self.common, home)
+        else {
             return start(self, Kind::Destroy, Some(kept), None);
         };
-        let Kept { object, expires, uses, unit: Some(unit) } = kept else {
-            return start(self, Kind::Destroy, Some(kept), None);
-        };
-        let left = match (expires.is_never(), self.state.borrow().home) {
-            (false, Some(home)) => Some(home.rate.duration_floor(expires.ticks().since(now()))),
-            _ => None,
-        };
-        let mut parcel = Some(Parcel { object, left, uses });
-        let passed = common.pass(unit, |to| {
+        let (now, expires) = (now(), kept.expires);
+        let left = home.rate.duration_floor(expires.ticks().since(now));
+        let left = Some(left).filter(|_| !expires.is_never());
+        let idle_for = home.rate.duration_ceil(now.since(since));
+        let mut parcel = Some(Parcel { kept, left, idle_for });
+        common.pass(|to| {
             if let Some(parcel) = parcel.take() {
                 exchange.send(to, parcel);
             }
         });
-        if let (Err(unit), Some(Parcel { object, uses, .. })) = (passed, parcel) {
-            let kept = Kept { object, expires, uses, unit: Some(unit) };
+        if let Some(Parcel { kept, .. }) = parcel {
             start(self, Kind::Destroy, Some(kept), None);
         }
     }
 
-    /// Takes the objects that other kernels have sent.
-    fn take_received(&self) -> Vec<Kept<M::Object>> {
+    /// Takes the objects that other kernels have sent, for the time of this kernel.
+    fn take_received(&self) -> Vec<Idle<M::Object>> {
         let (Some(exchange), Some(common)) = (&self.exchange, &self.common) else {
             return Vec::new();
         };
-        let rate = self.state.borrow().home.map(|home| home.rate);
+        let home = self.state.borrow().home.filter(|_| door::is_open());
         let parcels = exchange.receive(common.id()).into_iter();
-        let kept = parcels.map(|Parcel { object, left, uses }| {
-            let expires = match (left, rate) {
-                (Some(left), Some(rate)) if door::is_open() => {
-                    Deadline::at(now().saturating_add(rate.ticks_ceil(left)))
-                }
-                _ => Deadline::NEVER,
-            };
-            Kept { object, expires, uses, unit: Some(common.received()) }
+        let received = parcels.map(|Parcel { mut kept, left, idle_for }| {
+            let Some(home) = home else { return Idle { kept, since: Ticks::new(0) } };
+            let (now, rate) = (now(), home.rate);
+            if let Some(left) = left {
+                kept.expires = Deadline::at(now.saturating_add(rate.ticks_ceil(left)));
+            }
+            let since = now.get().saturating_sub(rate.ticks_ceil(idle_for));
+            Idle { kept, since: Ticks::new(since) }
         });
-        kept.collect()
+        received.collect()
     }
 
     /// Takes a leased object back.
@@ -594,8 +627,8 @@ impl<M: Manager> Core<M> {
         };
         let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
         let is_kept = is_wanted && phase == Phase::Open && !is_over && !is_used_up;
-        match self.intake(&kept.object, is_kept, is_home) {
-            None => self.ready(kept, false),
+        match self.intake(&kept.object, is_kept) {
+            None => self.ready(kept, Known::Nothing),
             Some(kind) => start(self, kind, Some(kept), None),
         }
         if (!is_home || self.is_refused()) && self.phase() != Phase::Ended {
@@ -605,17 +638,14 @@ impl<M: Manager> Core<M> {
     }
 
     /// What is to be done with an object that came back; `None` if it is good as it is.
-    fn intake(&self, object: &M::Object, is_kept: bool, is_home: bool) -> Option<Kind> {
+    fn intake(&self, object: &M::Object, is_kept: bool) -> Option<Kind> {
         if !is_kept {
             return Some(Kind::Destroy);
         }
-        // The manager's code does not run during an unwind, where another panic would end the process.
-        if !is_home || std::thread::panicking() || !self.manager.is_clean(object) {
+        if !self.may_call_manager() || !self.is_clean(object) {
             return Some(Kind::Clean);
         }
-        let is_dead = self.manager.is_dead(object);
-        self.count(|counters| counters.dead += u64::from(is_dead));
-        is_dead.then_some(Kind::Destroy)
+        self.is_dead(object).then_some(Kind::Destroy)
     }
 
     /// Takes back an object that a caller was given and has not seen.
@@ -625,8 +655,8 @@ impl<M: Manager> Core<M> {
             state.leases.remove(key);
             state.counters.gave_up += 1;
         }
-        match self.is_home() {
-            true => self.ready(kept, true),
+        match self.may_call_manager() {
+            true => self.ready(kept, Known::Good),
             false => start(self, Kind::Clean, Some(kept), None),
         }
     }
@@ -728,7 +758,7 @@ impl<M: Manager> Core<M> {
         };
         let kept = self.made(object, unit);
         self.count(|counters| counters.added += 1);
-        self.ready(kept, false);
+        self.ready(kept, Known::Nothing);
         Ok(())
     }
 
@@ -767,15 +797,17 @@ impl<M: Manager> Core<M> {
 
     /// Does what is due, and returns when to look again; `None` if the pool is closed and nothing is left.
     pub(crate) fn tend(self: &Rc<Self>) -> Option<Deadline> {
+        // What becomes due from here on is not done yet when the keeper waits again.
+        let now = now();
         for Stranded { kept, kind } in self.take_stranded() {
             start(self, kind, Some(kept), None);
         }
-        for kept in self.take_received() {
-            self.ready(kept, false);
+        for Idle { kept, since } in self.take_received() {
+            self.keep(kept, since);
         }
         if self.phase() != Phase::Open {
             drop(self.common.as_ref().map(Membership::take_granted));
-            for kept in self.take_idle(usize::MAX) {
+            for Idle { kept, .. } in self.take_idle(usize::MAX) {
                 start(self, Kind::Destroy, Some(kept), None);
             }
             self.ends.wake(usize::MAX);
@@ -785,8 +817,8 @@ impl<M: Manager> Core<M> {
             start(self, Kind::Destroy, Some(kept), None);
         }
         let reclaimed = self.common.as_ref().map_or(0, Membership::take_reclaimed);
-        for kept in self.take_idle(reclaimed) {
-            self.pass_on(kept);
+        for Idle { kept, since } in self.take_idle(reclaimed) {
+            self.pass_on(kept, since);
         }
         self.serve();
         self.fill();
@@ -798,7 +830,7 @@ impl<M: Manager> Core<M> {
             on_empty();
         }
         let mut state = self.state.borrow_mut();
-        let due = self.due(&state);
+        let due = self.due(&state, now);
         state.keeper_due = due;
         Some(due)
     }
@@ -825,10 +857,10 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes idle objects out, those first that came back first.
-    pub(crate) fn take_idle(&self, count: usize) -> Vec<Kept<M::Object>> {
+    fn take_idle(&self, count: usize) -> Vec<Idle<M::Object>> {
         let mut state = self.state.borrow_mut();
         let count = count.min(state.idle.len());
-        let taken = state.idle.drain(..count).map(|idle| idle.kept).collect();
+        let taken = state.idle.drain(..count).collect();
         self.idle_changed(&state);
         taken
     }
@@ -884,8 +916,8 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// When something is to be done again.
-    fn due(&self, state: &State<M>) -> Deadline {
+    /// When something is to be done again that was not due yet.
+    fn due(&self, state: &State<M>, now: Ticks) -> Deadline {
         let max_idle = state.home.and_then(|home| home.max_idle);
         let is_spare = state.idle.len() > self.options.min_idle;
         let max_idle = max_idle.filter(|_| is_spare);
@@ -895,9 +927,9 @@ impl<M: Manager> Core<M> {
         });
         let is_missing = !state.waiters.is_empty() || state.idle.len() < self.options.min_idle;
         let retry = state.failure.as_ref().filter(|_| is_missing && state.busy(Kind::Create) == 0);
-        let retry = retry.map(|failure| failure.retry_at).filter(|at| !at.is_due(now()));
+        let retry = retry.map(|failure| failure.retry_at).filter(|at| !at.is_due(now));
         let forget = self.on_empty.as_ref().and_then(|_| self.forget_at(state));
-        let forget = forget.filter(|at| !at.is_due(now()));
+        let forget = forget.filter(|at| !at.is_due(now));
         objects.chain(retry).chain(forget).min().unwrap_or(Deadline::NEVER)
     }
 
@@ -922,7 +954,8 @@ impl<M: Manager> Core<M> {
     pub(crate) fn take_left(&self) -> Vec<Kept<M::Object>> {
         drop(self.common.as_ref().map(Membership::take_granted));
         let stranded = self.take_stranded().into_iter().map(|stranded| stranded.kept);
-        stranded.chain(self.take_idle(usize::MAX)).chain(self.take_received()).collect()
+        let idle = self.take_idle(usize::MAX).into_iter().chain(self.take_received());
+        stranded.chain(idle.map(|idle| idle.kept)).collect()
     }
 
     fn take_stranded(&self) -> Vec<Stranded<M::Object>> {

@@ -54,6 +54,8 @@ struct State {
 /// A pool, as the others see it.
 #[derive(Default)]
 struct Member {
+    /// The mark of the exchange in which the pool gets objects from others.
+    exchange: Option<usize>,
     request: Option<u64>,
     /// Units that were granted and not collected.
     granted: usize,
@@ -129,6 +131,12 @@ impl State {
         member.granted += 1;
         member.call()
     }
+
+    /// The oldest request of another pool than this one: its number and its pool.
+    fn first_but(&self, own: u64) -> Option<(u64, u64)> {
+        let request = self.requests.iter().find(|(_, id)| **id != own);
+        request.map(|(number, id)| (*number, *id))
+    }
 }
 
 impl Member {
@@ -145,12 +153,12 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn new(limit: &Limit) -> Self {
+    pub(crate) fn new(limit: &Limit, exchange: Option<usize>) -> Self {
         let id = {
             let mut state = limit.lock();
             state.next_member += 1;
             let id = state.next_member;
-            state.members.insert(id, Member::default());
+            state.members.insert(id, Member { exchange, ..Member::default() });
             id
         };
         Self { limit: limit.clone(), id }
@@ -205,38 +213,26 @@ impl Membership {
         is_free.then(|| Unit(self.limit.clone()))
     }
 
-    /// Passes an object's unit to the oldest request of another pool. `send` is called with the other pool's number before that
-    /// pool is woken. Returns the unit if there is no such request.
-    pub(crate) fn pass(&self, unit: Unit, send: impl FnOnce(u64)) -> Result<(), Unit> {
-        let mut state = self.limit.lock();
-        let request = state.requests.iter().find(|(_, id)| **id != self.id);
-        let Some((number, id)) = request.map(|(number, id)| (*number, *id)) else {
-            drop(state);
-            return Err(unit);
-        };
-        state.requests.remove(&number);
-        send(id);
-        // The unit stays in use.
-        std::mem::forget(unit);
-        let waker = state.members.get_mut(&id).and_then(|member| {
-            member.request = None;
-            member.call()
+    /// Answers the oldest request of another pool, if that pool is in the same exchange: `send` is called with the pool's number
+    /// and sends an object with its unit, before the pool is woken.
+    pub(crate) fn pass(&self, send: impl FnOnce(u64)) {
+        self.limit.change(|state| {
+            let Some((number, id)) = state.first_but(self.id) else { return ((), None) };
+            let exchange = state.members.get(&self.id).and_then(|member| member.exchange);
+            let other = state.members.get_mut(&id).filter(|other| other.exchange == exchange);
+            let waker = other.and_then(|other| {
+                state.requests.remove(&number);
+                other.request = None;
+                send(id);
+                other.call()
+            });
+            ((), waker)
         });
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        Ok(())
     }
 
     /// The pool's number.
     pub(crate) fn id(&self) -> u64 {
         self.id
-    }
-
-    /// A unit that another pool has passed on.
-    pub(crate) fn received(&self) -> Unit {
-        Unit(self.limit.clone())
     }
 
     /// The units that were granted and not collected.
@@ -262,21 +258,26 @@ impl Membership {
 
     /// The number of the oldest request of another pool.
     pub(crate) fn first_of_others(&self) -> Option<u64> {
-        let state = self.limit.lock();
-        state.requests.iter().find(|(_, id)| **id != self.id).map(|(number, _)| *number)
+        self.limit.lock().first_but(self.id).map(|(number, _)| number)
     }
 
-    /// Tells how many objects of the pool are idle.
-    pub(crate) fn set_idle(&self, idle: usize) {
+    /// Tells how many objects of the pool are idle, and the number of its first waiter. Whether the pool is to destroy one of
+    /// them, for a caller of another pool that has waited longer: such a request found no idle object when it was entered.
+    pub(crate) fn set_idle(&self, idle: usize, first: Option<u64>) -> bool {
         let mut state = self.limit.lock();
         state.next += 1;
-        let now = state.next;
-        if let Some(member) = state.members.get_mut(&self.id) {
-            if idle > member.idle {
-                member.idle_since = now;
-            }
-            member.idle = idle;
+        let (now, other) = (state.next, state.first_but(self.id));
+        let Some(member) = state.members.get_mut(&self.id) else { return false };
+        let is_more = idle > member.idle;
+        if is_more {
+            member.idle_since = now;
         }
+        member.idle = idle;
+        member.reclaimed = member.reclaimed.min(idle);
+        let is_other_first = other.is_some_and(|(other, _)| first.is_none_or(|own| other < own));
+        let is_reclaimed = is_more && is_other_first && idle > member.reclaimed;
+        member.reclaimed += usize::from(is_reclaimed);
+        is_reclaimed
     }
 
     /// How many idle objects the pool has been asked to destroy since the last call.
@@ -315,5 +316,27 @@ impl Drop for Unit {
             state.used -= 1;
             ((), state.grant())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The request comes from another kernel after the pool has looked for requests, and before its object is idle.
+    #[test]
+    fn a_late_request_reclaims_the_idle_object() {
+        let limit = Limit::new(1);
+        let (pool, other) = (Membership::new(&limit, None), Membership::new(&limit, None));
+        let unit = pool.take(pool.next_number());
+        assert!(unit.is_some() && pool.first_of_others().is_none());
+        let number = other.next_number();
+        assert!(other.take(number).is_none());
+        assert!(!pool.set_idle(1, Some(number - 1)), "an own caller is first");
+        assert!(!pool.set_idle(0, None));
+        assert!(pool.set_idle(1, None));
+        assert_eq!(pool.take_reclaimed(), 1);
+        drop(unit);
+        assert!(other.take(number).is_some());
     }
 }

@@ -165,6 +165,7 @@ impl<M: Manager> Pool<M> {
             return Err(GetError::Closed);
         }
         let ticket = Ticket::new(core, core.enter(place));
+        core.serve();
         let Some(wait) = wait else { return ticket.wait().await? };
         let waited = timed(wait, ticket.wait()).await;
         match waited.output {

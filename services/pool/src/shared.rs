@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::core::Kept;
 use crate::limit::Limit;
 use crate::manager::Manager;
 use crate::options::Builder;
@@ -103,14 +104,17 @@ impl<M: Manager> fmt::Debug for Shared<M> {
 
 /// An object on its way to another kernel.
 pub(crate) struct Parcel<T> {
-    pub(crate) object: T,
+    pub(crate) kept: Kept<T>,
     /// How long the object may still live.
     pub(crate) left: Option<Duration>,
-    pub(crate) uses: u64,
+    pub(crate) idle_for: Duration,
 }
 
 /// Where objects for other kernels are left.
 pub(crate) trait Exchange<T> {
+    /// A number that the pools of this exchange have in common, and no other pool has.
+    fn mark(&self) -> usize;
+
     /// Leaves an object for the pool with this number.
     fn send(&self, to: u64, parcel: Parcel<T>);
 
@@ -140,6 +144,10 @@ impl<T> Default for Mail<T> {
 }
 
 impl<T: Send> Exchange<T> for Mail<T> {
+    fn mark(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn send(&self, to: u64, parcel: Parcel<T>) {
         self.lock().entry(to).or_default().push(parcel);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pikake_traps::{Builder, timeout_after};
 
-use crate::core::{Core, Kept, Stranded};
+use crate::core::{Core, Kept, Known, Stranded};
 use crate::error::{CreateError, GetError};
 use crate::limit::Unit;
 use crate::manager::Manager;
@@ -120,10 +120,10 @@ impl<M: Manager> Work<M> {
         core.count(|counters| counters.created += 1);
         self.kept = Some(core.made(object, unit));
         if core.options.verify != Verify::Always {
-            return self.finish(true);
+            return self.finish(Known::New);
         }
         match self.is_verified().await {
-            Ok(()) => self.finish(true),
+            Ok(()) => self.finish(Known::New),
             Err(error) => {
                 self.turn(Kind::Destroy);
                 if let Some(error) = error {
@@ -142,7 +142,7 @@ impl<M: Manager> Work<M> {
 
     async fn verify(&mut self) {
         match self.is_verified().await {
-            Ok(()) => self.finish(true),
+            Ok(()) => self.finish(Known::Good),
             Err(_) => {
                 self.turn(Kind::Destroy);
                 self.core.serve();
@@ -168,11 +168,10 @@ impl<M: Manager> Work<M> {
 
     async fn clean(&mut self) {
         let core = self.core.clone();
-        if self.kept.as_ref().is_some_and(|kept| core.manager.is_dead(&kept.object)) {
-            core.count(|counters| counters.dead += 1);
-        } else if self.is_cleaned().await {
-            return self.finish(false);
-        } else {
+        if !self.kept.as_ref().is_some_and(|kept| core.is_dead(&kept.object)) {
+            if self.is_cleaned().await {
+                return self.finish(Known::Nothing);
+            }
             core.count(|counters| counters.clean_failures += 1);
         }
         self.turn(Kind::Destroy);
@@ -223,10 +222,10 @@ impl<M: Manager> Work<M> {
     }
 
     /// The object is good.
-    fn finish(&mut self, is_verified: bool) {
+    fn finish(&mut self, known: Known) {
         self.end();
         if let Some(kept) = self.kept.take() {
-            self.core.ready(kept, is_verified);
+            self.core.ready(kept, known);
         }
         // Another creation or verification may begin.
         self.core.serve();

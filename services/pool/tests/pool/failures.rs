@@ -2,12 +2,55 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use pikake::pool::{GetError, Verify};
-use pikake::time::Instant;
-use pikake::{sleep, spawn};
+use pikake::time::{Clock, Deadline, Instant, ManualClock, Rate, Ticks};
+use pikake::{Kernel, sleep, spawn};
 
 use crate::objects::{MS, builder, pool, world};
+
+/// A clock that advances by a tick at each reading.
+struct Steps(ManualClock);
+
+impl Clock for Steps {
+    fn now(&self) -> Ticks {
+        self.0.advance(Duration::from_nanos(1));
+        self.0.now()
+    }
+
+    fn rate(&self) -> Rate {
+        self.0.rate()
+    }
+
+    fn idle(&self, until: Option<Deadline>) -> Option<Duration> {
+        self.0.idle(until)
+    }
+}
+
+/// The keeper is called shortly before the next attempt is due, which becomes due while the keeper looks at the pool.
+#[test]
+fn an_attempt_that_becomes_due_is_not_forgotten() {
+    for early in 0..60 {
+        let world = world();
+        let kernel = Kernel::builder().clock(Steps(ManualClock::auto())).build().unwrap();
+        kernel.run(async {
+            let length = Duration::from_micros(1);
+            let pool = builder(&world).limit(2).backoff(length, length).wait(Some(1000 * MS));
+            let pool = pool.build();
+            let _thing = pool.get().await.unwrap();
+            world.failing.set(1);
+            let other = pool.clone();
+            let waiting = spawn(async move { other.get().await.map(|thing| thing.id) });
+            while pool.stats().create_failures == 0 {
+                pikake::yield_now().await.unwrap();
+            }
+            sleep(length - Duration::from_nanos(early)).await.unwrap();
+            pool.resize(2);
+            assert_eq!(waiting.await.unwrap().unwrap(), 2, "{early} ticks early");
+        });
+    }
+}
 
 #[pikake::sim]
 async fn a_failed_creation_is_the_callers_error() {

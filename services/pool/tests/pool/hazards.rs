@@ -154,6 +154,39 @@ async fn a_cleaning_that_panics_loses_only_the_object() {
     assert_eq!(world.alive(), 1);
 }
 
+/// A panic of the manager's checks counts as an object that is dirty and dead. No caller and no task ends with it.
+#[pikake::sim]
+async fn checks_that_panic_destroy_the_object() {
+    let world = world();
+    let pool = pool(&world, 1);
+    let thing = pool.get().await.unwrap();
+    world.checks_panic.set(true);
+    drop(thing);
+    assert_eq!(pool.get().await.unwrap().id, 2, "found when it came back");
+    world.checks_panic.set(false);
+    sleep(MS).await.unwrap();
+    assert_eq!(pool.stats().idle, 1);
+    world.checks_panic.set(true);
+    assert_eq!(pool.get().await.unwrap().id, 3, "found when it went out");
+    assert_eq!((pool.stats().dead, pool.stats().waiting), (2, 0));
+}
+
+/// The caller who waits for an object gets another one if the object dies while it is cleaned.
+#[pikake::sim]
+async fn an_object_that_dies_in_its_cleaning_is_not_lent() {
+    let world = world();
+    let pool = pool(&world, 1);
+    let thing = pool.get().await.unwrap();
+    world.clean_takes.set(2 * MS);
+    let other = pool.clone();
+    let waiting = spawn(async move { other.get().await.unwrap().id });
+    sleep(MS).await.unwrap();
+    drop(thing);
+    sleep(MS).await.unwrap();
+    world.all_are_dead.set(true);
+    assert_eq!(waiting.await.unwrap(), 2);
+}
+
 /// All idle objects are dead: found without asking them, or by the verification.
 async fn dead_objects_are_replaced() {
     let world = world();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use pikake::pool::{Limit, Manager, Pool, Shared};
+use pikake::pool::{Limit, Manager, Pool, Shared, Verify};
 use pikake::{Kernel, sleep, spawn};
 
 use crate::objects::{MS, builder, pool, world};
@@ -61,7 +61,7 @@ async fn a_common_limit_holds_and_is_fair() {
 
 /// Counts the objects that exist, in all kernels.
 #[derive(Clone, Default)]
-struct Counted(Arc<(AtomicUsize, AtomicUsize, AtomicUsize)>);
+struct Counted(Arc<(AtomicUsize, AtomicUsize, AtomicUsize, AtomicUsize)>);
 
 struct One(Counted, u64);
 
@@ -76,10 +76,15 @@ impl Manager for Counted {
     type Error = pikake::Interrupted;
 
     async fn create(&self) -> Result<One, pikake::Interrupted> {
-        let (alive, most, made) = &*self.0;
+        let (alive, most, made, _) = &*self.0;
         made.fetch_add(1, Ordering::SeqCst);
         most.fetch_max(alive.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         Ok(One(self.clone(), 0))
+    }
+
+    async fn verify(&self, _: &mut One) -> Result<(), pikake::Interrupted> {
+        self.0.3.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -117,7 +122,7 @@ fn on_kernels(counted: &Counted, pool: impl Fn() -> Pool<Counted> + Clone + Send
     for thread in threads {
         assert!(thread.join().unwrap().is_complete());
     }
-    let (alive, most, _) = &*counted.0;
+    let (alive, most, ..) = &*counted.0;
     assert_eq!(alive.load(Ordering::SeqCst), 0);
     assert!(most.load(Ordering::SeqCst) <= 4);
 }
@@ -178,6 +183,43 @@ fn shared_objects_move_between_hosts() {
         },
     );
     assert!(moved.load(Ordering::SeqCst) > 1000);
+}
+
+/// A pool with the common limit of shared pools gets no object of theirs, and room for its own.
+#[pikake::sim]
+async fn a_pool_outside_of_the_shared_ones_gets_room() {
+    let counted = Counted::default();
+    let shared = Shared::new(counted.clone(), 1, |pool| pool.wait(Some(LONG)));
+    let pool = shared.pool();
+    let outside = Pool::builder(counted.clone()).common_limit(shared.limit()).wait(Some(LONG));
+    let outside = outside.build();
+    let held = pool.get().await.unwrap();
+    let waiting = spawn(async move { outside.get().await.map(|one| one.1) });
+    sleep(MS).await.unwrap();
+    drop(held);
+    assert_eq!(waiting.await.unwrap().unwrap(), 0);
+    assert_eq!(counted.0.2.load(Ordering::SeqCst), 2, "a new object");
+    sleep(MS).await.unwrap();
+    assert_eq!((counted.0.0.load(Ordering::SeqCst), shared.limit().used()), (0, 0));
+}
+
+/// An object keeps its idle time on its way to another kernel.
+#[pikake::sim]
+async fn a_shared_object_is_verified_for_its_idle_time() {
+    let counted = Counted::default();
+    let second = Duration::from_secs(1);
+    let shared = Shared::new(counted.clone(), 1, move |pool| {
+        pool.wait(Some(LONG)).verify(Verify::AfterIdle(10 * second))
+    });
+    let (one, other) = (shared.pool(), shared.pool());
+    let mut verified = Vec::new();
+    for (pool, idle) in [(&one, 20), (&other, 5), (&one, 20), (&one, 5), (&other, 0)] {
+        drop(pool.get().await.unwrap());
+        verified.push(counted.0.3.load(Ordering::SeqCst));
+        sleep(idle * second).await.unwrap();
+    }
+    assert_eq!(verified, [0, 1, 1, 2, 2]);
+    assert_eq!(counted.0.2.load(Ordering::SeqCst), 1, "one object");
 }
 
 /// One object serves two kernels in turn.

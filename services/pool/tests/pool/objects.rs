@@ -61,6 +61,10 @@ pub(crate) struct World {
     pub(crate) new_ones_are_bad: Cell<bool>,
     pub(crate) create_panics: Cell<bool>,
     pub(crate) clean_panics: Cell<bool>,
+    /// `is_dead` and `is_clean` panic.
+    pub(crate) checks_panic: Cell<bool>,
+    /// Every object has died.
+    pub(crate) all_are_dead: Cell<bool>,
     /// Objects that are not dirty need no cleaning.
     pub(crate) knows_clean: Cell<bool>,
 }
@@ -123,10 +127,12 @@ impl Manager for Things {
     }
 
     fn is_dead(&self, thing: &Thing) -> bool {
-        thing.is_dead
+        assert!(!self.0.checks_panic.get(), "`is_dead` panics");
+        thing.is_dead || self.0.all_are_dead.get()
     }
 
     fn is_clean(&self, thing: &Thing) -> bool {
+        assert!(!self.0.checks_panic.get(), "`is_clean` panics");
         self.0.knows_clean.get() && !thing.is_dirty
     }
 
