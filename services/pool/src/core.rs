@@ -171,7 +171,9 @@ const AGE_SPREAD: u64 = 10;
 /// What [`Core::serve`] does next.
 enum Next<M: Manager> {
     Deliver(Kept<M::Object>),
-    Start(Kind, Option<Kept<M::Object>>, Option<Unit>),
+    Start(Kind, Kept<M::Object>),
+    /// The first caller needs a new object.
+    Create(u64),
     Fail(Vec<Rc<Slot<M>>>, GetError<M::Error>),
 }
 
@@ -430,7 +432,14 @@ impl<M: Manager> Core<M> {
                     false => self.deliver(kept),
                     true => start(self, Kind::Destroy, Some(kept), None),
                 },
-                Some(Next::Start(kind, kept, unit)) => start(self, kind, kept, unit),
+                Some(Next::Start(kind, kept)) => start(self, kind, Some(kept), None),
+                Some(Next::Create(first)) => {
+                    let unit = self.common.as_ref().map(|common| common.take(first));
+                    match unit {
+                        Some(None) => return,
+                        unit => start(self, Kind::Create, None, unit.flatten()),
+                    }
+                }
                 Some(Next::Fail(slots, error)) => {
                     slots.iter().for_each(|slot| slot.answer(Err(error.clone())));
                 }
@@ -450,22 +459,16 @@ impl<M: Manager> Core<M> {
         match self.look(state, now) {
             Some(Fate::Lend) => return Some(Next::Deliver(self.pop(state))),
             Some(Fate::Destroy) => {
-                return Some(Next::Start(Kind::Destroy, Some(self.pop(state)), None));
+                return Some(Next::Start(Kind::Destroy, self.pop(state)));
             }
             Some(Fate::Verify) if state.busy(Kind::Verify) < state.waiters.len() => {
-                return Some(Next::Start(Kind::Verify, Some(self.pop(state)), None));
+                return Some(Next::Start(Kind::Verify, self.pop(state)));
             }
             _ => {}
         }
         let coming = state.busy(Kind::Verify) + state.busy(Kind::Create) + state.fresh;
         if state.waiters.len() > coming && self.may_create(state, now) {
-            let unit = match &self.common {
-                None => Some(None),
-                Some(common) => common.take(first).map(Some),
-            };
-            if let Some(unit) = unit {
-                return Some(Next::Start(Kind::Create, None, unit));
-            }
+            return Some(Next::Create(first));
         }
         let failure = state.failure.as_ref().filter(|failure| !failure.retry_at.is_due(now))?;
         if state.live() > 0 {
@@ -700,34 +703,45 @@ impl<M: Manager> Core<M> {
         self.ends.wake(usize::MAX);
     }
 
-    /// A creation has failed. Callers for whom nothing else can come learn it at once.
+    /// A creation has failed, or its object was bad. Callers for whom nothing else can come learn it at once.
+    ///
+    /// Creations that ran at the same time count as one attempt.
     pub(crate) fn creation_failed(self: &Rc<Self>, error: GetError<M::Error>) {
-        let now = now();
-        {
+        let (now, shown) = (now(), error.clone());
+        let (attempts, before) = {
             let mut state = self.state.borrow_mut();
             state.counters.create_failures += 1;
-            let attempts =
-                state.failure.as_ref().map_or(0, |failure| failure.attempts).saturating_add(1);
-            let (first, greatest) = self.options.backoff;
-            let doublings = (attempts - 1).min(u32::BITS - 1);
-            let length = first.saturating_mul(1 << doublings).min(greatest);
-            let rate = state.home.map(|home| home.rate);
-            let ticks = rate.map_or(0, |rate| rate.ticks_ceil(length));
-            let retry_at = Deadline::at(now.saturating_add(ticks));
-            tracing::debug!(
-                pool = %self.options.name, attempts, next_attempt = ?length, "a creation failed: {error}"
-            );
+            let before = state.failure.take();
+            let (attempts, retry_at) = match &before {
+                Some(last) if !last.retry_at.is_due(now) => (last.attempts, last.retry_at),
+                last => {
+                    let attempts = last.as_ref().map_or(1, |last| last.attempts.saturating_add(1));
+                    let (first, greatest) = self.options.backoff;
+                    let doublings = (attempts - 1).min(u32::BITS - 1);
+                    let length = first.saturating_mul(1 << doublings).min(greatest);
+                    let ticks = state.home.map_or(0, |home| home.rate.ticks_ceil(length));
+                    (attempts, Deadline::at(now.saturating_add(ticks)))
+                }
+            };
             state.failure = Some(Failure { error, attempts, retry_at });
-        }
+            (attempts, before)
+        };
+        // The manager's errors are dropped and shown outside of the borrow.
+        drop(before);
+        tracing::debug!(pool = %self.options.name, attempts, "a creation failed: {shown}");
         self.serve();
         self.call_keeper();
     }
 
+    /// A creation has given a good object: the failures before are of no more use.
+    pub(crate) fn creation_succeeded(&self) {
+        let before = self.state.borrow_mut().failure.take();
+        drop(before);
+    }
+
     /// An object was made. Notes what the pool knows of it.
     pub(crate) fn made(&self, object: M::Object, unit: Option<Unit>) -> Kept<M::Object> {
-        let mut state = self.state.borrow_mut();
-        state.failure = None;
-        let expires = match (self.options.max_age, state.home) {
+        let expires = match (self.options.max_age, self.state.borrow().home) {
             (Some(age), Some(home)) => {
                 let latest = home.rate.ticks_ceil(age);
                 let spread = latest / AGE_SPREAD;
@@ -1029,9 +1043,10 @@ impl<M: Manager> Core<M> {
 
     pub(crate) fn exhausted(&self, waited: Duration) -> Exhausted {
         let state = self.state.borrow();
-        let creation_failed = state.failure.as_ref().map(|failure| failure.error.to_string());
-        let limit = state.limit;
+        let (limit, error) =
+            (state.limit, state.failure.as_ref().map(|failure| failure.error.clone()));
         drop(state);
+        let creation_failed = error.map(|error| error.to_string());
         let (pool, holders) = (self.options.name.clone(), self.holders());
         Exhausted { pool, waited, limit, holders, creation_failed }
     }

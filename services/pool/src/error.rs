@@ -132,11 +132,13 @@ impl Error for Exhausted {}
 /// An object could not be made. All callers that waited for the creation get the same error.
 #[non_exhaustive]
 pub struct CreateError<E> {
-    /// The manager's error. `None` if the creation took too long, or panicked; the kernel has logged the panic.
+    /// The manager's error. `None` if the creation took too long, or panicked; the kernel has logged the panic. The
+    /// [verification](crate::Verify::Always) of the new object is a part of its creation.
     pub error: Option<Arc<E>>,
-    /// Whether the creation took longer than [`create_within`](crate::Builder::create_within).
+    /// Whether the creation took longer than [`create_within`](crate::Builder::create_within), or the verification of the new
+    /// object longer than [`clean_within`](crate::Builder::clean_within).
     pub is_timeout: bool,
-    /// How many creations have failed since the last one that succeeded.
+    /// How many attempts have failed since the last one that succeeded. Creations at the same time are one attempt.
     pub attempts: u32,
     /// In how much time the pool tries again, if it is asked; until then callers get this error at once.
     pub next_attempt: Duration,

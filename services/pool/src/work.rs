@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pikake_traps::{Builder, timeout_after};
+use pikake_traps::{Builder, timed, timeout_after};
 
 use crate::core::{Core, Kept, Known, Stranded};
 use crate::error::{CreateError, GetError};
@@ -104,10 +104,15 @@ impl<M: Manager> Work<M> {
         let core = self.core.clone();
         let made = match core.options.create_within {
             None => core.manager.create().await.map_err(Some),
-            Some(length) => match timeout_after(length, core.manager.create()).await {
-                Ok(made) => made.map_err(Some),
-                Err(_) => Err(None),
-            },
+            Some(length) => {
+                let made = timed(length, core.manager.create()).await;
+                match made.output {
+                    // An object that came late is good all the same.
+                    Some(Ok(object)) => Ok(object),
+                    Some(Err(error)) if !made.expired => Err(Some(error)),
+                    _ => Err(None),
+                }
+            }
         };
         let object = match made {
             Ok(object) => object,
@@ -119,19 +124,20 @@ impl<M: Manager> Work<M> {
         };
         core.count(|counters| counters.created += 1);
         self.kept = Some(core.made(object, unit));
-        if core.options.verify != Verify::Always {
+        let verified = match core.options.verify {
+            Verify::Always => self.is_verified().await,
+            _ => Ok(()),
+        };
+        let Err(error) = verified else {
+            core.creation_succeeded();
             return self.finish(Known::New);
-        }
-        match self.is_verified().await {
-            Ok(()) => self.finish(Known::New),
-            Err(error) => {
-                self.turn(Kind::Destroy);
-                if let Some(error) = error {
-                    core.creation_failed(GetError::Verify(Arc::new(error)));
-                }
-                self.destroy().await;
-            }
-        }
+        };
+        self.turn(Kind::Destroy);
+        core.creation_failed(match error {
+            Some(error) => GetError::Verify(Arc::new(error)),
+            None => GetError::Create(CreateError::new(None, true)),
+        });
+        self.destroy().await;
     }
 
     /// The creation has given no object.
@@ -247,16 +253,17 @@ impl<M: Manager> Drop for Work<M> {
             return;
         }
         self.end();
-        match self.kept.take() {
-            Some(kept) => self.core.strand(Stranded { kept, kind: Kind::Destroy }),
-            None if self.kind == Kind::Create && std::thread::panicking() => {
-                self.core.creation_failed(GetError::Create(CreateError::new(None, false)));
-            }
+        let kept = self.kept.take();
+        let is_left = kept.is_some();
+        if let Some(kept) = kept {
+            self.core.strand(Stranded { kept, kind: Kind::Destroy });
+        }
+        if self.kind == Kind::Create && std::thread::panicking() {
+            self.core.creation_failed(GetError::Create(CreateError::new(None, false)));
+        } else if !is_left {
             // The kernel is being shut down. Nothing more can be started.
-            None => {
-                self.core.ends.wake(usize::MAX);
-                self.core.call_keeper();
-            }
+            self.core.ends.wake(usize::MAX);
+            self.core.call_keeper();
         }
     }
 }

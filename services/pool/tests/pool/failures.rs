@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use pikake::pool::{GetError, Verify};
+use pikake::pool::{GetError, Lease, Verify};
 use pikake::time::{Clock, Deadline, Instant, ManualClock, Rate, Ticks};
 use pikake::{Kernel, sleep, spawn};
 
@@ -167,6 +167,75 @@ async fn a_new_object_that_is_bad_is_an_error() {
     sleep(50 * MS).await.unwrap();
     assert_eq!(pool.get().await.unwrap().id, 2);
     assert_eq!(world.alive(), 1, "the bad one is destroyed");
+}
+
+/// New objects that are bad, or whose verification gives no answer, are made at the pace of the backoff, as failed creations.
+#[pikake::sim]
+async fn the_backoff_grows_for_bad_new_objects() {
+    for hangs in [false, true] {
+        let world = world();
+        let pool = builder(&world).limit(2).verify(Verify::Always).clean_within(MS / 10);
+        let pool = pool.backoff(10 * MS, 40 * MS).build();
+        if hangs {
+            world.verify_takes.set(MS);
+        } else {
+            world.new_ones_are_bad.set(true);
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < 100 * MS {
+            pool.get().await.unwrap_err();
+            sleep(MS).await.unwrap();
+        }
+        assert_eq!(world.made.get(), 4, "at about 0, 10, 30 and 70 ms");
+    }
+}
+
+/// An object that was added says nothing about creations.
+#[pikake::sim]
+async fn an_added_object_ends_no_backoff() {
+    let world = world();
+    let (pool, other) = (pool(&world, 2), builder(&world).build());
+    let thing = other.get().await.unwrap();
+    world.failing.set(u32::MAX);
+    pool.get().await.unwrap_err();
+    pool.add(Lease::detach(thing)).unwrap();
+    Lease::discard(pool.get().await.unwrap());
+    sleep(MS).await.unwrap();
+    pool.get().await.unwrap_err();
+    assert_eq!(pool.stats().create_failures, 1, "the second caller learns the first failure");
+}
+
+/// Creations at the same time that fail are one attempt of the backoff.
+#[pikake::sim]
+async fn a_round_of_failures_is_one_attempt() {
+    let world = world();
+    world.create_takes.set(MS);
+    let pool = builder(&world).limit(4).creations(4).backoff(10 * MS, 1000 * MS).build();
+    world.failing.set(u32::MAX);
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let pool = pool.clone();
+            spawn(async move { pool.get().await.map(drop) })
+        })
+        .collect();
+    for waiter in waiting {
+        waiter.await.unwrap().unwrap_err();
+    }
+    sleep(MS).await.unwrap();
+    assert_eq!(pool.stats().create_failures, 4);
+    let GetError::Create(error) = pool.get().await.unwrap_err() else { panic!() };
+    assert_eq!(error.attempts, 1);
+    assert!(error.next_attempt <= 10 * MS, "{error}");
+}
+
+/// The creation's cleanup handles the interruption, and gives the object.
+#[pikake::sim]
+async fn an_object_that_is_made_late_is_lent() {
+    let world = world();
+    let pool = builder(&world).limit(1).create_within(Some(10 * MS)).build();
+    world.create_takes.set(20 * MS);
+    world.ignores_interruptions.set(true);
+    assert_eq!(pool.get().await.unwrap().id, 1);
 }
 
 /// A creation that hangs, as of a connection to a host that does not answer, holds up no later caller for ever.

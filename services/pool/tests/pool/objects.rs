@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) new_ones_are_bad: Cell<bool>,
     pub(crate) create_panics: Cell<bool>,
     pub(crate) clean_panics: Cell<bool>,
+    /// A creation that is interrupted ends at once, and succeeds.
+    pub(crate) ignores_interruptions: Cell<bool>,
     /// `is_dead` and `is_clean` panic.
     pub(crate) checks_panic: Cell<bool>,
     /// Every object has died.
@@ -93,7 +95,10 @@ impl Manager for Things {
 
     async fn create(&self) -> Result<Thing, Failed> {
         let world = &self.0;
-        pause(world.create_takes.get()).await?;
+        let paused = pause(world.create_takes.get()).await;
+        if !world.ignores_interruptions.get() {
+            paused?;
+        }
         assert!(!world.create_panics.get(), "the creation panics");
         if world.failing.get() > 0 {
             world.failing.set(world.failing.get() - 1);
