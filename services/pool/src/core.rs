@@ -373,12 +373,12 @@ impl<M: Manager> Core<M> {
     }
 
     fn lease(self: &Rc<Self>, kept: Kept<M::Object>, note: Note) -> Lease<M> {
-        let (key, is_below_minimum) = {
+        let (key, is_short) = {
             let mut state = self.state.borrow_mut();
             state.counters.lent += 1;
-            (state.leases.insert(note), state.idle.len() < self.options.min_idle)
+            (state.leases.insert(note), self.is_short_of_idle(&state))
         };
-        if is_below_minimum {
+        if is_short {
             self.call_keeper();
         }
         Lease::new(self.clone(), kept, key)
@@ -405,16 +405,17 @@ impl<M: Manager> Core<M> {
         let mut state = self.state.borrow_mut();
         let was_waiting = state.waiters.remove(&number).is_some();
         state.counters.gave_up += u64::from(was_waiting);
+        self.first_changed(&state);
         if state.waiters.is_empty() {
             drop(state);
-            self.withdraw_request();
             self.look_whether_empty();
         }
     }
 
-    fn withdraw_request(&self) {
+    /// Has the pool's request of the common limit stand for its first waiter.
+    fn first_changed(&self, state: &State<M>) {
         if let Some(common) = &self.common {
-            common.withdraw();
+            common.set_first(state.waiters.first_key_value().map(|(number, _)| *number));
         }
     }
 
@@ -451,11 +452,7 @@ impl<M: Manager> Core<M> {
         if state.phase != Phase::Open {
             return None;
         }
-        let Some((first, _)) = state.waiters.first_key_value() else {
-            self.withdraw_request();
-            return None;
-        };
-        let (first, now) = (*first, now());
+        let (first, now) = (*state.waiters.first_key_value()?.0, now());
         match self.look(state, now) {
             Some(Fate::Lend) => return Some(Next::Deliver(self.pop(state))),
             Some(Fate::Destroy) => {
@@ -466,8 +463,7 @@ impl<M: Manager> Core<M> {
             }
             _ => {}
         }
-        let coming = state.busy(Kind::Verify) + state.busy(Kind::Create) + state.fresh;
-        if state.waiters.len() > coming && self.may_create(state, now) {
+        if self.is_short_of_new(state, now) {
             return Some(Next::Create(first));
         }
         let failure = state.failure.as_ref().filter(|failure| !failure.retry_at.is_due(now))?;
@@ -475,8 +471,24 @@ impl<M: Manager> Core<M> {
             return None;
         }
         let error = failure.error(now, state.home?.rate);
-        self.withdraw_request();
-        Some(Next::Fail(std::mem::take(&mut state.waiters).into_values().collect(), error))
+        let waiters = std::mem::take(&mut state.waiters);
+        self.first_changed(state);
+        Some(Next::Fail(waiters.into_values().collect(), error))
+    }
+
+    /// Whether a new object is to be made for a caller who waits.
+    fn is_short_of_new(&self, state: &State<M>, now: Ticks) -> bool {
+        let coming = state.busy(Kind::Verify) + state.busy(Kind::Create) + state.fresh;
+        state.waiters.len() > coming && self.may_create(state, now)
+    }
+
+    /// Whether a new object is to be made, since too few are idle.
+    fn is_short_of_idle(&self, state: &State<M>) -> bool {
+        let least = self.options.min_idle;
+        let ready = state.idle.len() + state.busy(Kind::Create) + state.busy(Kind::Verify);
+        least > 0
+            && ready < least.saturating_add(state.waiters.len())
+            && self.may_create(state, now())
     }
 
     fn may_create(&self, state: &State<M>, now: Ticks) -> bool {
@@ -496,6 +508,7 @@ impl<M: Manager> Core<M> {
             let mut state = self.state.borrow_mut();
             match state.waiters.pop_first() {
                 Some((_, slot)) => {
+                    self.first_changed(&state);
                     let waited =
                         state.home.map(|home| home.rate.duration_floor(now.since(slot.note.since)));
                     state.counters.waited += 1;
@@ -522,7 +535,7 @@ impl<M: Manager> Core<M> {
             let due = due.min(kept.expires);
             state.idle.push_back(Idle { kept, since });
             let is_needed_elsewhere = self.idle_changed(&state);
-            is_needed_elsewhere || due < state.keeper_due
+            is_needed_elsewhere || due < state.keeper_due || self.is_short_of_idle(&state)
         };
         if is_keeper_needed {
             self.call_keeper();
@@ -680,6 +693,9 @@ impl<M: Manager> Core<M> {
             Phase::Open => {
                 self.serve();
                 self.look_whether_empty();
+                if self.options.min_idle > 0 {
+                    self.call_keeper();
+                }
             }
             _ => {
                 self.ends.wake(usize::MAX);
@@ -836,8 +852,9 @@ impl<M: Manager> Core<M> {
         }
         self.serve();
         self.fill();
-        if let Some(common) = &self.common {
-            // Those that nobody needs any more.
+        let is_short = self.is_short_of_new(&self.state.borrow(), now);
+        if let Some(common) = self.common.as_ref().filter(|_| !is_short) {
+            // Those that nobody needs any more. A unit that came meanwhile is for the next look.
             drop(common.take_granted());
         }
         if let Some(on_empty) = self.on_empty.as_ref().filter(|_| self.is_forgettable()) {
@@ -913,14 +930,10 @@ impl<M: Manager> Core<M> {
     fn fill(self: &Rc<Self>) {
         loop {
             let unit = {
-                let state = self.state.borrow();
-                let ready = state.idle.len() + state.busy(Kind::Create) + state.busy(Kind::Verify);
-                let wanted = self.options.min_idle + state.waiters.len();
-                if self.options.min_idle == 0 || ready >= wanted || !self.may_create(&state, now())
-                {
+                if !self.is_short_of_idle(&self.state.borrow()) {
                     return;
                 }
-                match self.common.as_ref().map(Membership::take_free) {
+                match self.common.as_ref().map(Membership::take_free_or_wait) {
                     None => None,
                     Some(Some(unit)) => Some(unit),
                     Some(None) => return,
@@ -957,9 +970,10 @@ impl<M: Manager> Core<M> {
                 Phase::New | Phase::Ended => Phase::Ended,
                 Phase::Open | Phase::Closing => Phase::Closing,
             };
-            std::mem::take(&mut state.waiters)
+            let waiters = std::mem::take(&mut state.waiters);
+            self.first_changed(&state);
+            waiters
         };
-        self.withdraw_request();
         waiters.values().for_each(|slot| slot.answer(Err(GetError::Closed)));
         self.call_keeper();
     }

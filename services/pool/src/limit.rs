@@ -64,6 +64,8 @@ struct Member {
     idle: usize,
     /// The number of the moment at which an object of the pool became idle last.
     idle_since: u64,
+    /// Whether the pool is to be called when a unit is free that nobody asked for.
+    is_short: bool,
     waker: Option<Waker>,
     is_called: bool,
 }
@@ -102,11 +104,12 @@ impl Limit {
     }
 
     /// Changes the state, and then wakes the pools that `change` returns.
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> (R, Option<Waker>)) -> R {
-        let (result, waker) = change(&mut self.lock());
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    fn change<R, W>(&self, change: impl FnOnce(&mut State) -> (R, W)) -> R
+    where
+        W: IntoIterator<Item = Waker>,
+    {
+        let (result, wakers) = change(&mut self.lock());
+        wakers.into_iter().for_each(Waker::wake);
         result
     }
 }
@@ -119,17 +122,25 @@ impl fmt::Debug for Limit {
 }
 
 impl State {
-    /// Gives a free unit to the first request.
-    fn grant(&mut self) -> Option<Waker> {
+    /// Gives a free unit to the first request. Without a request, calls the pools that have too few idle objects.
+    fn grant(&mut self) -> Vec<Waker> {
         if self.used >= self.limit {
-            return None;
+            return Vec::new();
         }
-        let (_, id) = self.requests.pop_first()?;
+        let Some((_, id)) = self.requests.pop_first() else {
+            let members = self.members.values_mut();
+            let short = members.filter_map(|member| {
+                std::mem::take(&mut member.is_short).then(|| member.call()).flatten()
+            });
+            return short.collect();
+        };
         self.used += 1;
-        let member = self.members.get_mut(&id)?;
-        member.request = None;
-        member.granted += 1;
-        member.call()
+        let member = self.members.get_mut(&id).map(|member| {
+            member.request = None;
+            member.granted += 1;
+            member.call()
+        });
+        member.flatten().into_iter().collect()
     }
 
     /// The oldest request of another pool than this one: its number and its pool.
@@ -207,10 +218,23 @@ impl Membership {
 
     /// A unit, if one is free and nobody asked for it before.
     pub(crate) fn take_free(&self) -> Option<Unit> {
-        let mut state = self.limit.lock();
+        self.free(&mut self.limit.lock())
+    }
+
+    fn free(&self, state: &mut State) -> Option<Unit> {
         let is_free = state.used < state.limit && state.requests.is_empty();
         state.used += usize::from(is_free);
         is_free.then(|| Unit(self.limit.clone()))
+    }
+
+    /// A unit, if one is free and nobody asked for it before. Otherwise the pool is called when there is one.
+    pub(crate) fn take_free_or_wait(&self) -> Option<Unit> {
+        let mut state = self.limit.lock();
+        let unit = self.free(&mut state);
+        if let Some(member) = state.members.get_mut(&self.id) {
+            member.is_short = unit.is_none();
+        }
+        unit
     }
 
     /// Answers the oldest request of another pool, if that pool is in the same exchange: `send` is called with the pool's number
@@ -247,13 +271,14 @@ impl Membership {
         (0..granted.unwrap_or_default()).map(|_| Unit(self.limit.clone())).collect()
     }
 
-    /// Takes the pool's request back.
-    pub(crate) fn withdraw(&self) {
+    /// Has the pool's request stand for its first waiter, with this number. Without one, takes the request back.
+    pub(crate) fn set_first(&self, first: Option<u64>) {
         let mut state = self.limit.lock();
-        let request = state.members.get_mut(&self.id).and_then(|member| member.request.take());
-        if let Some(number) = request {
-            state.requests.remove(&number);
-        }
+        let Some(member) = state.members.get_mut(&self.id) else { return };
+        let Some(number) = member.request.take() else { return };
+        member.request = first;
+        state.requests.remove(&number);
+        state.requests.extend(first.map(|first| (first, self.id)));
     }
 
     /// The number of the oldest request of another pool.
@@ -300,7 +325,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.withdraw();
+        self.set_first(None);
         let granted = self.take_granted();
         self.limit.lock().members.remove(&self.id);
         drop(granted);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use pikake::pool::{Limit, Manager, Pool, Shared, Verify};
+use pikake::pool::{Lease, Limit, Manager, Pool, Shared, Verify};
 use pikake::{Kernel, sleep, spawn};
 
 use crate::objects::{MS, builder, pool, world};
@@ -183,6 +183,48 @@ fn shared_objects_move_between_hosts() {
         },
     );
     assert!(moved.load(Ordering::SeqCst) > 1000);
+}
+
+/// A unit that nobody asked for goes to a pool with too few idle objects.
+#[pikake::sim]
+async fn a_free_unit_goes_to_a_pool_short_of_idle_objects() {
+    let world = world();
+    let limit = Limit::new(2);
+    let other = builder(&world).limit(2).common_limit(&limit).build();
+    let held = (other.get().await.unwrap(), other.get().await.unwrap());
+    let pool = builder(&world).min_idle(1).common_limit(&limit).build();
+    assert!(pool.try_get().is_none());
+    sleep(MS).await.unwrap();
+    assert_eq!(pool.stats().idle, 0);
+    Lease::discard(held.0);
+    sleep(MS).await.unwrap();
+    assert_eq!((pool.stats().idle, limit.used()), (1, 2));
+}
+
+/// The request of a pool stands for its first caller who still waits.
+#[pikake::sim]
+async fn a_request_of_a_caller_who_left_is_not_served_first() {
+    let world = world();
+    let limit = Limit::new(1);
+    let pools = [(); 3].map(|()| builder(&world).limit(1).common_limit(&limit).build());
+    let held = pools[0].get().await.unwrap();
+    let order = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for (number, wait) in [(1, MS), (2, LONG), (1, LONG)] {
+        let (pool, order) = (pools[number].clone(), order.clone());
+        tasks.push(spawn(async move {
+            let thing = pool.get_timeout(wait).await;
+            order.borrow_mut().push((number, thing.is_ok()));
+            sleep(MS).await.unwrap();
+        }));
+        sleep(MS / 100).await.unwrap();
+    }
+    sleep(5 * MS).await.unwrap();
+    drop(held);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(order.take(), [(1, false), (2, true), (1, true)]);
 }
 
 /// A pool with the common limit of shared pools gets no object of theirs, and room for its own.

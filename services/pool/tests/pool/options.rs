@@ -60,6 +60,34 @@ async fn the_least_number_of_idle_objects_is_kept() {
     assert_eq!(pool.stats().idle, 2, "they do not become idle for too long");
 }
 
+/// With no more objects than `min_idle`, and no caller to start a creation.
+#[pikake::sim]
+async fn idle_objects_are_made_again_without_a_caller() {
+    let world = world();
+    let pool = builder(&world).limit(10).min_idle(10).creations(4).max_idle_time(None);
+    let pool = pool.max_age(Some(10 * SECOND)).build();
+    assert!(pool.try_get().is_none());
+    sleep(MS).await.unwrap();
+    assert_eq!(pool.stats().idle, 10, "more than are made at a time");
+    sleep(11 * SECOND).await.unwrap();
+    assert_eq!(pool.stats().idle, 10, "others, as the first ones are too old");
+    drop(Lease::detach(pool.get().await.unwrap()));
+    Lease::discard(pool.get().await.unwrap());
+    world.clean_fails.set(true);
+    drop(pool.get().await.unwrap());
+    sleep(MS).await.unwrap();
+    assert_eq!(pool.stats().idle, 10);
+}
+
+#[pikake::sim]
+async fn the_greatest_min_idle_fills_the_pool() {
+    let world = world();
+    let pool = builder(&world).limit(3).min_idle(usize::MAX).build();
+    drop(pool.get().await.unwrap());
+    sleep(MS).await.unwrap();
+    assert_eq!(pool.stats().idle, 3);
+}
+
 /// A failing creation is tried again without a caller, at the pace of the backoff.
 #[pikake::sim]
 async fn idle_objects_are_made_after_failures() {
