@@ -96,6 +96,8 @@ pub(crate) struct State<M: Manager> {
     /// Of the objects being cleaned, those whose cleaning has not had to wait yet. They come back in a moment.
     fresh: usize,
     stranded: Vec<Stranded<M::Object>>,
+    /// Objects whose end was cut short by the end of the kernel.
+    cut: usize,
     /// The last holders of stranded objects.
     late: Vec<Holder>,
     failure: Option<Failure<M::Error>>,
@@ -198,6 +200,7 @@ impl<M: Manager> Core<M> {
             busy: [0; Kind::COUNT],
             fresh: 0,
             stranded: Vec::new(),
+            cut: 0,
             late: Vec::new(),
             failure: None,
             keeper_due: Deadline::NEVER,
@@ -802,6 +805,11 @@ impl<M: Manager> Core<M> {
         self.state.borrow_mut().busy[kind as usize] -= 1;
     }
 
+    /// The end of the kernel has cut the end of an object short.
+    pub(crate) fn cut_short(&self) {
+        self.state.borrow_mut().cut += 1;
+    }
+
     /// Adds to the number of cleanings that have not had to wait, or takes from it.
     pub(crate) fn count_fresh(&self, is_more: bool) {
         let fresh = &mut self.state.borrow_mut().fresh;
@@ -999,8 +1007,12 @@ impl<M: Manager> Core<M> {
         let leased = holders.len();
         holders.append(&mut self.state.borrow_mut().late);
         let left = self.take_left();
-        self.state.borrow_mut().phase = Phase::Ended;
-        let count = left.len() + leased;
+        let unfinished = {
+            let mut state = self.state.borrow_mut();
+            state.phase = Phase::Ended;
+            state.cut + state.busy.iter().sum::<usize>() - state.busy(Kind::Create)
+        };
+        let count = left.len() + leased + unfinished;
         for kept in left {
             self.count(|counters| counters.destroyed += 1);
             catch_and_log("the drop of an object of a pool", || drop(kept));
@@ -1062,7 +1074,8 @@ impl<M: Manager> Core<M> {
         drop(state);
         let creation_failed = error.map(|error| error.to_string());
         let (pool, holders) = (self.options.name.clone(), self.holders());
-        Exhausted { pool, waited, limit, holders, creation_failed }
+        let common = self.common.as_ref().map(Membership::usage);
+        Exhausted { pool, waited, limit, holders, common, creation_failed }
     }
 
     pub(crate) fn stats(&self) -> Stats {

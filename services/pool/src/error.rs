@@ -105,13 +105,15 @@ pub struct Exhausted {
     pub limit: usize,
     /// The leases that are not dropped, the oldest first.
     pub holders: Vec<Holder>,
+    /// How many objects all pools of the [common limit](crate::Limit) have, and that limit.
+    pub common: Option<(usize, usize)>,
     /// The last failure of a creation, if the last one failed.
     pub creation_failed: Option<String>,
 }
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pool, waited, limit, holders, creation_failed } = self;
+        let Self { pool, waited, limit, holders, common, creation_failed } = self;
         f.write_str("the pool ")?;
         if !pool.is_empty() {
             write!(f, "`{pool}` ")?;
@@ -119,6 +121,9 @@ impl fmt::Display for Exhausted {
         write!(f, "gave no object within {waited:?}: {} of {limit} are in use", holders.len())?;
         if !holders.is_empty() {
             write!(f, ", {}", holders_text(holders))?;
+        }
+        if let Some((used, limit)) = common {
+            write!(f, "; the pools of the common limit have {used} of {limit} objects")?;
         }
         if let Some(failure) = creation_failed {
             write!(f, "; the last creation failed: {failure}")?;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use pikake_time::Deadline;
-use pikake_traps::{About, Builder, Interrupted, check_interrupt, timeout_at};
+use pikake_traps::{About, Builder, Interrupted, catch_and_log, check_interrupt, timeout_at};
 
 use crate::core::{Core, Phase};
 use crate::manager::Manager;
@@ -87,7 +87,14 @@ async fn drain<M: Manager>(core: &Rc<Core<M>>) {
         let about = || About::new(format!("leases of pool{}, at the kernel's end", core.label()));
         let mut called = pin!(signal(&core.keeper, core.built_at, about));
         poll_fn(|cx| {
-            ends.retain_mut(|end| end.as_mut().poll(cx).is_pending());
+            ends.retain_mut(|end| {
+                // The others go on if the manager panics.
+                let mut is_pending = false;
+                catch_and_log("the end of an object of a pool", || {
+                    is_pending = end.as_mut().poll(cx).is_pending();
+                });
+                is_pending
+            });
             match core.is_called() || called.as_mut().poll(cx).is_ready() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,

@@ -254,6 +254,11 @@ impl Membership {
         });
     }
 
+    /// How many objects all pools have, and the limit.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        (self.limit.used(), self.limit.limit())
+    }
+
     /// The pool's number.
     pub(crate) fn id(&self) -> u64 {
         self.id

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pikake_traps::{Builder, timed, timeout_after};
+use pikake_traps::{Builder, shield, timed, timeout_after};
 
 use crate::core::{Core, Kept, Known, Stranded};
 use crate::error::{CreateError, GetError};
@@ -206,7 +206,8 @@ impl<M: Manager> Work<M> {
         let core = self.core.clone();
         if let Some(Kept { object, unit, .. }) = self.kept.take() {
             let destroyed = timeout_after(core.options.clean_within, core.manager.destroy(object));
-            if destroyed.await.is_err() {
+            // The shutdown of the kernel leaves the manager its time, within the grace.
+            if shield(destroyed).await.is_err() {
                 tracing::debug!(
                     pool = %core.options.name,
                     "the end of an object took longer than {:?}, and was cut short",
@@ -261,6 +262,9 @@ impl<M: Manager> Drop for Work<M> {
         if self.kind == Kind::Create && std::thread::panicking() {
             self.core.creation_failed(GetError::Create(CreateError::new(None, false)));
         } else if !is_left {
+            if self.kind == Kind::Destroy && !std::thread::panicking() {
+                self.core.cut_short();
+            }
             // The kernel is being shut down. Nothing more can be started.
             self.core.ends.wake(usize::MAX);
             self.core.call_keeper();

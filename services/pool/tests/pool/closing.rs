@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::pool::GetError;
+use pikake::pool::{GetError, Lease};
 use pikake::{Kernel, sleep, spawn, yield_now};
 
 use crate::objects::{MS, pool, world};
@@ -80,6 +80,53 @@ fn a_shutdown_destroys_in_order() {
     let events = world.take_events();
     let destroyed = events.iter().filter(|event| event.starts_with("destroy")).count();
     assert_eq!(destroyed, world.made.get() as usize, "{events:?}");
+}
+
+/// The shutdown interrupts no object's end, neither one that has begun nor one of the keeper, and a panic of one ends no other.
+#[test]
+fn a_shutdown_interrupts_no_end_of_an_object() {
+    let world = world();
+    world.destroy_takes.set(2 * MS);
+    world.end_panics.set(1);
+    let kernel = Kernel::builder().shutdown_grace(Duration::from_secs(30)).build().unwrap();
+    kernel.run(async {
+        let pool = pool(&world, 4);
+        let things = [pool.get().await, pool.get().await, pool.get().await].map(Result::unwrap);
+        let [one, other, third] = things;
+        drop((one, other));
+        sleep(MS).await.unwrap();
+        Lease::discard(third);
+        yield_now().await.unwrap();
+    });
+    kernel.shutdown();
+    assert_eq!(world.alive(), 0);
+    let mut events = world.take_events();
+    events.retain(|event| event.starts_with("destroy") || event.starts_with("interrupt"));
+    events.sort();
+    assert_eq!(events, ["destroy 1", "destroy 2", "destroy 3"]);
+}
+
+/// Ends that the grace cuts are in the warning, of the keeper and of other tasks.
+#[test]
+fn an_end_that_outlives_the_grace_is_counted() {
+    let log = crate::shown::Log::default();
+    let world = world();
+    world.destroy_takes.set(Duration::from_secs(3600));
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let kernel = Kernel::builder().shutdown_grace(5 * MS).build().unwrap();
+    kernel.run(async {
+        let pool = pool(&world, 2);
+        let (one, other) = (pool.get().await.unwrap(), pool.get().await.unwrap());
+        drop(one);
+        sleep(MS).await.unwrap();
+        Lease::discard(other);
+        yield_now().await.unwrap();
+    });
+    kernel.shutdown();
+    assert_eq!(world.alive(), 0);
+    let lines = log.lines();
+    let warned = lines.iter().find(|line| line.contains("while its pool had objects")).unwrap();
+    assert!(warned.contains("count=2"), "{warned}");
 }
 
 /// A holder that does not end is dropped with the kernel, and so is its object.

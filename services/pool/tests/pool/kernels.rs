@@ -227,6 +227,19 @@ async fn a_request_of_a_caller_who_left_is_not_served_first() {
     assert_eq!(order.take(), [(1, false), (2, true), (1, true)]);
 }
 
+#[pikake::sim]
+async fn an_exhausted_pool_shows_the_common_limit() {
+    let world = world();
+    let limit = Limit::new(1);
+    let [one, other] = [(); 2].map(|()| builder(&world).limit(4).common_limit(&limit).build());
+    let _held = one.get().await.unwrap();
+    let error = other.get_timeout(MS).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the pool `things` gave no object within 1ms: 0 of 4 are in use; the pools of the common limit have 1 of 1 objects"
+    );
+}
+
 /// A pool with the common limit of shared pools gets no object of theirs, and room for its own.
 #[pikake::sim]
 async fn a_pool_outside_of_the_shared_ones_gets_room() {

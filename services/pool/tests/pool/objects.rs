@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) new_ones_are_bad: Cell<bool>,
     pub(crate) create_panics: Cell<bool>,
     pub(crate) clean_panics: Cell<bool>,
+    /// The end of the object with this number panics.
+    pub(crate) end_panics: Cell<u32>,
     /// A creation that is interrupted ends at once, and succeeds.
     pub(crate) ignores_interruptions: Cell<bool>,
     /// `is_dead` and `is_clean` panic.
@@ -143,7 +145,10 @@ impl Manager for Things {
 
     async fn destroy(&self, thing: Thing) {
         self.0.note("destroy", thing.id);
-        let _ = pause(self.0.destroy_takes.get()).await;
+        if pause(self.0.destroy_takes.get()).await.is_err() {
+            self.0.note("interrupt", thing.id);
+        }
+        assert_ne!(thing.id, self.0.end_panics.get(), "the end panics");
     }
 }
 
