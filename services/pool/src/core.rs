@@ -32,7 +32,7 @@ use pikake_traps::{
 use slab::Slab;
 
 use crate::error::{CreateError, Exhausted, GetError, NotAdded};
-use crate::holder::{Holder, Note, holders_text};
+use crate::holder::{Holder, NAMED, Note, holders_text};
 use crate::keeper;
 use crate::lease::Lease;
 use crate::limit::{Limit, Membership, Unit};
@@ -1018,7 +1018,11 @@ impl<M: Manager> Core<M> {
             catch_and_log("the drop of an object of a pool", || drop(kept));
         }
         if count > 0 {
-            let held = if holders.is_empty() { String::new() } else { holders_text(&holders) };
+            let held = if holders.is_empty() {
+                String::new()
+            } else {
+                holders_text(&holders, holders.len())
+            };
             tracing::warn!(
                 pool = %self.options.name,
                 built_at = %self.built_at,
@@ -1053,10 +1057,15 @@ impl<M: Manager> Core<M> {
 
     /// The holders of leases, the oldest first.
     pub(crate) fn holders(&self) -> Vec<Holder> {
+        self.oldest_holders(usize::MAX)
+    }
+
+    /// The holders of the oldest leases, at most `most`.
+    fn oldest_holders(&self, most: usize) -> Vec<Holder> {
         let mut notes: Vec<Note> =
             self.state.borrow().leases.iter().map(|(_, note)| *note).collect();
         notes.sort_by_key(|note| note.since);
-        notes.iter().map(|note| self.holder(note)).collect()
+        notes.iter().take(most).map(|note| self.holder(note)).collect()
     }
 
     /// The tasks that can end a wait, if nothing else can.
@@ -1069,13 +1078,13 @@ impl<M: Manager> Core<M> {
 
     pub(crate) fn exhausted(&self, waited: Duration) -> Exhausted {
         let state = self.state.borrow();
-        let (limit, error) =
-            (state.limit, state.failure.as_ref().map(|failure| failure.error.clone()));
+        let (limit, leased) = (state.limit, state.leases.len());
+        let error = state.failure.as_ref().map(|failure| failure.error.clone());
         drop(state);
         let creation_failed = error.map(|error| error.to_string());
-        let (pool, holders) = (self.options.name.clone(), self.holders());
+        let (pool, holders) = (self.options.name.clone(), self.oldest_holders(NAMED));
         let common = self.common.as_ref().map(Membership::usage);
-        Exhausted { pool, waited, limit, holders, common, creation_failed }
+        Exhausted { pool, waited, limit, leased, holders, common, creation_failed }
     }
 
     pub(crate) fn stats(&self) -> Stats {

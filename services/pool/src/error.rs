@@ -103,7 +103,9 @@ pub struct Exhausted {
     pub waited: Duration,
     /// The greatest number of objects.
     pub limit: usize,
-    /// The leases that are not dropped, the oldest first.
+    /// The number of leases that are not dropped.
+    pub leased: usize,
+    /// The holders of the oldest leases, the oldest first: five at most, so that many callers who give up cost little.
     pub holders: Vec<Holder>,
     /// How many objects all pools of the [common limit](crate::Limit) have, and that limit.
     pub common: Option<(usize, usize)>,
@@ -113,14 +115,14 @@ pub struct Exhausted {
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pool, waited, limit, holders, common, creation_failed } = self;
+        let Self { pool, waited, limit, leased, holders, common, creation_failed } = self;
         f.write_str("the pool ")?;
         if !pool.is_empty() {
             write!(f, "`{pool}` ")?;
         }
-        write!(f, "gave no object within {waited:?}: {} of {limit} are in use", holders.len())?;
+        write!(f, "gave no object within {waited:?}: {leased} of {limit} are in use")?;
         if !holders.is_empty() {
-            write!(f, ", {}", holders_text(holders))?;
+            write!(f, ", {}", holders_text(holders, *leased))?;
         }
         if let Some((used, limit)) = common {
             write!(f, "; the pools of the common limit have {used} of {limit} objects")?;

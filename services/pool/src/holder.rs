@@ -8,7 +8,7 @@ use pikake_time::Ticks;
 use pikake_traps::TaskMark;
 
 /// The number of holders that a text names.
-const NAMED: usize = 5;
+pub(crate) const NAMED: usize = 5;
 
 /// The note of a lease, made when an object goes out.
 #[derive(Clone, Copy)]
@@ -47,8 +47,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The first holders, in words.
-pub(crate) fn holders_text(holders: &[Holder]) -> String {
+/// The first holders of so many, in words.
+pub(crate) fn holders_text(holders: &[Holder], count: usize) -> String {
     let mut text = String::from("held by ");
     for (number, holder) in holders.iter().take(NAMED).enumerate() {
         if number > 0 {
@@ -56,8 +56,8 @@ pub(crate) fn holders_text(holders: &[Holder]) -> String {
         }
         text.push_str(&holder.to_string());
     }
-    if holders.len() > NAMED {
-        text.push_str(&format!(" and {} more", holders.len() - NAMED));
+    if count > NAMED {
+        text.push_str(&format!(" and {} more", count - NAMED));
     }
     text
 }

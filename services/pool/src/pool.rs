@@ -338,7 +338,7 @@ impl fmt::Display for CloseReport {
         }
         write!(f, "{} objects are not destroyed yet", self.holders.len() + self.left)?;
         if !self.holders.is_empty() {
-            write!(f, ", {}", holders_text(&self.holders))?;
+            write!(f, ", {}", holders_text(&self.holders, self.holders.len()))?;
         }
         Ok(())
     }

@@ -68,7 +68,7 @@ impl<M: Manager> Ticket<M> {
         );
         if !holders.is_empty() {
             text.push_str(", ");
-            text.push_str(&holders_text(&holders));
+            text.push_str(&holders_text(&holders, holders.len()));
         }
         About::new(text).owned_by(self.core.owners())
     }

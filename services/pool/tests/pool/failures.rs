@@ -143,6 +143,21 @@ async fn an_exhausted_pool_tells_the_last_failure() {
     );
 }
 
+/// The error of a caller who gives up names a few of many holders, and counts all.
+#[pikake::sim]
+async fn an_exhausted_pool_names_few_holders() {
+    let world = world();
+    let pool = pool(&world, 8);
+    let mut things = Vec::new();
+    for _ in 0..8 {
+        things.push(pool.get().await.unwrap());
+    }
+    let Err(GetError::Exhausted(error)) = pool.get_timeout(MS).await else { panic!() };
+    assert_eq!((error.leased, error.holders.len(), pool.holders().len()), (8, 5, 8));
+    let text = error.to_string();
+    assert!(text.contains("8 of 8 are in use") && text.ends_with(" and 3 more"), "{text}");
+}
+
 /// Not in a simulation, which fails with any task that panics.
 #[pikake::test]
 async fn a_creation_that_panics_fails() {
