@@ -63,6 +63,8 @@ pub struct Connection {
     driver: Task<()>,
     statements: RefCell<Statements>,
     left: Leftovers,
+    /// How many savepoints were begun.
+    savepoints: Cell<u32>,
     /// Held while the leftovers are removed. Statements wait for that.
     settling: Mutex<()>,
 }
@@ -74,8 +76,12 @@ pub(crate) struct Leftovers {
     running: Cell<u32>,
     /// Whether a statement may still run that is not awaited any more.
     is_abandoned: Cell<bool>,
+    /// Whether the abandoned statement is one that is never cancelled.
+    is_committing: Cell<bool>,
     /// Whether the server may have more to say about the last statement, so that `status` may be old.
     is_unsure: Cell<bool>,
+    /// Whether the holder has the client of tokio-postgres, whose requests are not noted.
+    is_shared: Cell<bool>,
     /// The outermost transaction that was not ended; 0 is that of `BEGIN`, others are savepoints.
     transaction: Cell<Option<u32>>,
     /// Whether something has run since the last reset.
@@ -89,6 +95,7 @@ pub(crate) struct Leftovers {
 /// A statement that runs. Dropped before [`end`](Self::end), it is abandoned.
 pub(crate) struct Running<'c> {
     left: &'c Leftovers,
+    on_interrupt: OnInterrupt,
     has_ended: bool,
 }
 
@@ -103,14 +110,17 @@ impl Drop for Running<'_> {
         self.left.running.set(self.left.running.get() - 1);
         if !self.has_ended {
             self.left.is_abandoned.set(true);
+            self.left.is_committing.set(self.on_interrupt == OnInterrupt::Wait);
         }
     }
 }
 
 /// What happens to a statement whose wait is interrupted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum OnInterrupt {
+pub(crate) enum OnInterrupt {
     Cancel,
+    /// As [`Cancel`](Self::Cancel). The request may be answered before its statement ends, as with a stream of rows.
+    CancelStream,
     /// The statement is short, and its outcome matters more than its end: `COMMIT`.
     Wait,
 }
@@ -152,6 +162,7 @@ impl Config {
             driver,
             statements: RefCell::new(Statements::new(self.capacity())),
             left: Leftovers::default(),
+            savepoints: Cell::default(),
             settling: Mutex::new(()).named("postgres settling"),
         })
     }
@@ -234,7 +245,7 @@ impl Connection {
             let values = values.iter().map(|value| *value as &(dyn ToSql + Sync));
             self.client.query_raw(&it, values).await
         };
-        let rows = self.prepared(statement, begin).await?;
+        let rows = self.prepared_as(OnInterrupt::CancelStream, statement, begin).await?;
         Ok(Rows::new(self, rows))
     }
 
@@ -259,7 +270,7 @@ impl Connection {
     ///
     /// See [`Connection`].
     pub async fn batch_execute(&self, statements: &str) -> Result<(), Error> {
-        self.run(self.client.batch_execute(statements)).await
+        self.request(self.client.batch_execute(statements), OnInterrupt::Cancel).await
     }
 
     /// Runs statements without values, and returns what each returns, as text.
@@ -268,7 +279,7 @@ impl Connection {
     ///
     /// See [`Connection`].
     pub async fn simple_query(&self, statements: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-        self.run(self.client.simple_query(statements)).await
+        self.request(self.client.simple_query(statements), OnInterrupt::Cancel).await
     }
 
     /// Prepares a statement, or finds it among those that the connection keeps.
@@ -283,7 +294,7 @@ impl Connection {
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = self.run(self.client.prepare(statement)).await?;
+        let prepared = self.request(self.client.prepare(statement), OnInterrupt::Cancel).await?;
         self.statements.borrow_mut().insert(statement, prepared.clone());
         Ok(prepared)
     }
@@ -313,6 +324,9 @@ impl Connection {
 
     /// Runs any request of tokio-postgres on this connection, with the rules of [`Connection`] for interruptions.
     ///
+    /// The fate of an interrupted request that the server answers is [`Fate::Unknown`], since a request such as
+    /// `copy_out` is answered before its statement ends.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -330,13 +344,22 @@ impl Connection {
         &self,
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Error> {
-        self.settle().await?;
-        self.perform(request, OnInterrupt::Cancel).await
+        self.request(request, OnInterrupt::CancelStream).await
+    }
+
+    async fn request<T>(
+        &self,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        on_interrupt: OnInterrupt,
+    ) -> Result<T, Error> {
+        self.settle().await.map_err(Error::before)?;
+        self.perform(request, on_interrupt).await
     }
 
     /// The client of tokio-postgres. Requests that are not awaited in [`run`](Self::run) are not cancelled.
     pub fn client(&self) -> &Client {
         self.left.is_used.set(true);
+        self.left.is_shared.set(true);
         self.left.is_unsure.set(true);
         &self.client
     }
@@ -346,7 +369,7 @@ impl Connection {
         self.left.is_broken.get() || self.client.is_closed()
     }
 
-    /// Ends the connection. A statement that still runs is cancelled.
+    /// Ends the connection. A statement that still runs is cancelled; a `COMMIT` is awaited.
     ///
     /// # Errors
     ///
@@ -355,14 +378,23 @@ impl Connection {
         self.settle().await
     }
 
-    /// Runs a prepared statement. If the server does not accept the prepared form any more, prepares it again.
     async fn prepared<T>(
         &self,
         text: &str,
         request: impl AsyncFn(Statement) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let statement = self.prepare_cached(text).await?;
-        let refused = match self.run(request(statement)).await {
+        self.prepared_as(OnInterrupt::Cancel, text, request).await
+    }
+
+    /// Runs a prepared statement. If the server does not accept the prepared form any more, prepares it again.
+    async fn prepared_as<T>(
+        &self,
+        on_interrupt: OnInterrupt,
+        text: &str,
+        request: impl AsyncFn(Statement) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, Error> {
+        let statement = self.prepare_cached(text).await.map_err(Error::before)?;
+        let refused = match self.request(request(statement), on_interrupt).await {
             Err(error) if is_stale(&error) => error,
             result => return result,
         };
@@ -373,8 +405,8 @@ impl Connection {
         if self.status.get() != Status::Idle {
             return Err(refused);
         }
-        let statement = self.prepare_cached(text).await?;
-        self.run(request(statement)).await
+        let statement = self.prepare_cached(text).await.map_err(Error::before)?;
+        self.request(request(statement), on_interrupt).await
     }
 
     async fn perform<T>(
@@ -385,7 +417,7 @@ impl Connection {
         if self.left.is_broken.get() {
             return Err(Error::Lost(self.end.borrow().clone()));
         }
-        let running = self.begin();
+        let running = self.begin(on_interrupt);
         let mut request = pin!(request);
         match future_wait(request.as_mut()).await {
             Ok(result) => {
@@ -393,6 +425,7 @@ impl Connection {
                 result.map_err(|error| self.failed(error))
             }
             Err(why) => {
+                self.left.is_unsure.set(true);
                 let finished = ignore_after(CANCEL_WITHIN, self.finish(request, on_interrupt));
                 let fate = match shield(finished).await {
                     Some(Some(fate)) => {
@@ -417,19 +450,25 @@ impl Connection {
         on_interrupt: OnInterrupt,
     ) -> Option<Fate> {
         let _turn = match on_interrupt {
-            OnInterrupt::Cancel if self.left.running.get() > 1 => return None,
-            OnInterrupt::Cancel => Some(self.settling.lock().await.ok()?),
             OnInterrupt::Wait => None,
+            _ if self.left.running.get() > 1 => return None,
+            _ => Some(self.settling.lock().await.ok()?),
         };
         let request = future_wait(request);
         let result = match on_interrupt {
-            OnInterrupt::Cancel => join(self.cancel(), request).await.1,
             OnInterrupt::Wait => request.await,
+            _ => join(self.cancel(), request).await.1,
         };
         Some(match result.ok()? {
+            Ok(output) if on_interrupt == OnInterrupt::CancelStream => {
+                drop(output);
+                self.be_sure().await.ok()?;
+                Fate::Unknown
+            }
             Ok(_) => Fate::Completed,
             Err(error) => match self.failed(error) {
-                Error::Statement(_) => Fate::Undone,
+                // An error of tokio-postgres, as for a row too many, does not tell what the server has done.
+                Error::Statement(error) if error.as_db_error().is_some() => Fate::Undone,
                 _ => Fate::Unknown,
             },
         })
@@ -459,44 +498,56 @@ impl Connection {
             }
             ended.unwrap_or(Err(Error::Lost(None)))?;
             left.is_abandoned.set(false);
+            left.is_committing.set(false);
         }
-        if let Some(level) = left.transaction.get() {
-            self.roll_back(level).await?;
-            left.transaction.set(None);
+        match left.transaction.get() {
+            Some(number) => self.roll_back(number).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn end_abandoned(&self) -> Result<(), Error> {
         self.left.is_unsure.set(true);
-        self.cancel().await?;
+        if !self.left.is_committing.get() {
+            self.cancel().await?;
+        }
         self.be_sure().await
     }
 
-    async fn roll_back(&self, level: u32) -> Result<(), Error> {
+    async fn roll_back(&self, number: u32) -> Result<(), Error> {
         self.be_sure().await?;
         if self.status.get() == Status::Idle {
+            self.left.transaction.set(None);
             return Ok(());
         }
-        let text = match level {
+        let text = match number {
             0 => "ROLLBACK".to_owned(),
-            _ => {
-                let name = savepoint(level);
-                format!("ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}")
-            }
+            _ => format!("ROLLBACK TO SAVEPOINT {}", savepoint(number)),
         };
-        match self.perform(self.client.batch_execute(&text), OnInterrupt::Wait).await {
+        let rolled_back = self.perform(self.client.batch_execute(&text), OnInterrupt::Wait).await;
+        let (has_ended, result) = match rolled_back {
             // The savepoint itself had failed, and the transaction with it.
-            Err(Error::Statement(_)) if level > 0 => Ok(()),
-            result => result,
+            Err(Error::Statement(_)) if number > 0 => (true, Ok(false)),
+            Err(error @ Error::Interrupted { fate: Fate::Completed, .. }) => (true, Err(error)),
+            Err(error) => (false, Err(error)),
+            Ok(()) => (true, Ok(number > 0)),
+        };
+        if has_ended {
+            self.left.transaction.set(None);
         }
+        if !result? {
+            return Ok(());
+        }
+        // A request of its own: until here, a rollback that was dropped can be repeated.
+        let text = format!("RELEASE SAVEPOINT {}", savepoint(number));
+        self.perform(self.client.batch_execute(&text), OnInterrupt::Wait).await
     }
 
     /// Waits until the server has answered everything, so that `status` is that of now.
     async fn be_sure(&self) -> Result<(), Error> {
         if self.left.is_unsure.get() {
             self.check().await?;
-            self.left.is_unsure.set(false);
+            self.left.is_unsure.set(self.left.is_shared.get());
         }
         Ok(())
     }
@@ -506,10 +557,10 @@ impl Connection {
         future_wait(self.client.check_connection()).await?.map_err(|error| self.failed(error))
     }
 
-    pub(crate) fn begin(&self) -> Running<'_> {
+    pub(crate) fn begin(&self, on_interrupt: OnInterrupt) -> Running<'_> {
         self.left.is_used.set(true);
         self.left.running.set(self.left.running.get() + 1);
-        Running { left: &self.left, has_ended: false }
+        Running { left: &self.left, on_interrupt, has_ended: false }
     }
 
     /// An error of a request that was awaited to its end.
@@ -533,23 +584,30 @@ impl Connection {
     }
 
     /// Notes that a transaction was not ended.
-    pub(crate) fn leave(&self, level: u32) {
-        let outermost = self.left.transaction.get().map_or(level, |other| other.min(level));
+    pub(crate) fn leave(&self, number: u32) {
+        let outermost = self.left.transaction.get().map_or(number, |other| other.min(number));
         self.left.transaction.set(Some(outermost));
     }
 
-    /// Ends a transaction with `COMMIT`, or a savepoint with `RELEASE`.
-    pub(crate) async fn commit(&self, level: u32) -> Result<(), Error> {
-        self.settle().await?;
+    /// The number of a new savepoint, higher than that of those around it. No two have the same name, so that none is
+    /// taken for another.
+    pub(crate) fn number_savepoint(&self) -> u32 {
+        self.savepoints.set(self.savepoints.get() + 1);
+        self.savepoints.get()
+    }
+
+    /// Whether the open transaction can be committed: no statement of it has failed.
+    pub(crate) async fn is_committable(&self) -> Result<bool, Error> {
+        self.settle().await.map_err(Error::before)?;
         self.be_sure().await?;
-        if self.status.get() == Status::Failed {
-            self.leave(level);
-            self.settle().await?;
-            return Err(Error::Aborted);
-        }
-        let text = match level {
+        Ok(self.status.get() != Status::Failed)
+    }
+
+    /// Ends a transaction with `COMMIT`, or a savepoint with `RELEASE`. Once polled, this reaches the server.
+    pub(crate) async fn commit(&self, number: u32) -> Result<(), Error> {
+        let text = match number {
             0 => "COMMIT".to_owned(),
-            _ => format!("RELEASE SAVEPOINT {}", savepoint(level)),
+            _ => format!("RELEASE SAVEPOINT {}", savepoint(number)),
         };
         self.perform(self.client.batch_execute(&text), OnInterrupt::Wait).await
     }
@@ -572,10 +630,16 @@ impl Connection {
 
     /// Ends what is left, and resets the session for the next holder.
     pub(crate) async fn clean(&self) -> Result<(), Error> {
+        // The holder of the client is gone.
+        self.left.is_shared.set(false);
         self.leave(0);
         self.settle().await?;
         if self.config.resets() == Reset::Session && self.left.is_used.get() {
             self.perform(self.client.batch_execute(RESET), OnInterrupt::Wait).await?;
+        }
+        // Whatever has happened: the next holder gets no transaction.
+        if self.status.get() != Status::Idle {
+            return Err(Error::Lost(None));
         }
         self.left.is_used.set(false);
         Ok(())
@@ -586,8 +650,8 @@ impl Connection {
 const RESET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES";
 
-pub(crate) fn savepoint(level: u32) -> String {
-    format!("pikake_{level}")
+pub(crate) fn savepoint(number: u32) -> String {
+    format!("pikake_{number}")
 }
 
 /// Whether the server refuses a prepared statement, and would accept it prepared again: its columns have changed, or the
@@ -610,7 +674,7 @@ impl Drop for Connection {
         }
         // The driver would wait for the statement's end.
         self.driver.abort();
-        if try_current().is_some() {
+        if !left.is_committing.get() && try_current().is_some() {
             let (config, server) = (self.config.clone(), self.server.clone());
             let token = self.client.cancel_token();
             let cancelling = async move {

@@ -62,6 +62,14 @@ impl Error {
         matches!(self, Self::Interrupted { .. })
     }
 
+    /// The error of something that precedes a statement: the statement itself was not sent.
+    pub(crate) fn before(self) -> Self {
+        match self {
+            Self::Interrupted { why, .. } => Self::from(why),
+            other => other,
+        }
+    }
+
     /// An error that happened while connecting or while a statement ran.
     pub(crate) fn from_driver(error: tokio_postgres::Error, fate: Fate) -> Self {
         let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());

@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use pikake_traps::future_wait;
 use tokio_postgres::{Row, RowStream};
 
-use crate::connection::{Connection, Running};
+use crate::connection::{Connection, OnInterrupt, Running};
 use crate::error::Error;
 
 /// The rows of a statement, as the server sends them. See [`Connection::query_rows`].
@@ -34,7 +34,8 @@ pub struct Rows<'c> {
 
 impl<'c> Rows<'c> {
     pub(crate) fn new(connection: &'c Connection, rows: RowStream) -> Self {
-        Self { connection, rows: Box::pin(rows), running: Some(connection.begin()) }
+        let running = Some(connection.begin(OnInterrupt::CancelStream));
+        Self { connection, rows: Box::pin(rows), running }
     }
 
     /// The next row, or `None` after the last.

@@ -28,19 +28,19 @@ use crate::error::Error;
 pub struct Transaction<'c> {
     connection: &'c Connection,
     /// 0, or the number of the savepoint.
-    level: u32,
+    number: u32,
     has_ended: bool,
 }
 
 impl<'c> Transaction<'c> {
     pub(crate) async fn begin(
         connection: &'c Connection,
-        level: u32,
+        number: u32,
         text: &str,
     ) -> Result<Self, Error> {
-        connection.settle().await?;
+        connection.settle().await.map_err(Error::before)?;
         // From here on a drop rolls back, since the server may have begun the transaction.
-        let transaction = Self { connection, level, has_ended: false };
+        let transaction = Self { connection, number, has_ended: false };
         connection.begin_transaction(text).await?;
         Ok(transaction)
     }
@@ -51,9 +51,9 @@ impl<'c> Transaction<'c> {
     ///
     /// As for [`Connection`].
     pub async fn savepoint(&mut self) -> Result<Transaction<'_>, Error> {
-        let level = self.level + 1;
-        let text = format!("SAVEPOINT {}", savepoint(level));
-        Transaction::begin(self.connection, level, &text).await
+        let number = self.connection.number_savepoint();
+        let text = format!("SAVEPOINT {}", savepoint(number));
+        Transaction::begin(self.connection, number, &text).await
     }
 
     /// Commits, or releases the savepoint. With `Ok`, the server has confirmed it.
@@ -62,16 +62,22 @@ impl<'c> Transaction<'c> {
     ///
     /// An interruption point. A `COMMIT` that is under way is not cancelled, but awaited for at most
     /// [`CANCEL_WITHIN`](crate::CANCEL_WITHIN); then the error's [`Fate`](crate::Fate) tells whether it was
-    /// [`Completed`](crate::Fate::Completed).
+    /// [`Completed`](crate::Fate::Completed). A drop does not cancel it either, and tells nothing.
     ///
     /// # Errors
     ///
     /// [`Error::Aborted`], if a statement of the transaction has failed; as for [`Connection`]. If the connection is lost
     /// during the call, the server may have committed.
     pub async fn commit(mut self) -> Result<(), Error> {
-        self.connection.commit(self.level).await?;
+        let connection = self.connection;
+        if !connection.is_committable().await? {
+            drop(self);
+            connection.settle().await.map_err(Error::before)?;
+            return Err(Error::Aborted);
+        }
+        // The request reaches the server, whatever becomes of this future.
         self.has_ended = true;
-        Ok(())
+        connection.commit(self.number).await
     }
 
     /// Rolls back, to the savepoint if this is one.
@@ -101,7 +107,7 @@ impl Deref for Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.connection.leave(self.level);
+            self.connection.leave(self.number);
         }
     }
 }

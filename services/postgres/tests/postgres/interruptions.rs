@@ -9,7 +9,7 @@ use pikake::postgres::{CANCEL_WITHIN, Connection, Error, Fate};
 use pikake::time::Instant;
 use pikake::{spawn, timeout_after};
 
-use crate::{config, poll_and_drop, run, server, sessions, until, until_it_runs};
+use crate::{config, interrupted, poll_and_drop, run, server, sessions, until, until_it_runs};
 
 const SLEEP: &str = "SELECT pg_sleep(3600)";
 
@@ -146,6 +146,25 @@ fn statement_that_ends_first_is_completed() {
         task.request_cancel("enough");
         let error = task.await.unwrap();
         assert!(matches!(error, Error::Interrupted { fate: Fate::Completed, .. }), "{error:?}");
+    });
+}
+
+/// The server prepares the statement before the request to cancel arrives, and does not run it.
+#[test]
+fn statement_interrupted_while_prepared_is_undone() {
+    let Some(server) = server() else { return };
+    run(async {
+        let watcher = config(server, "watcher").connect().await.unwrap();
+        let create = "DROP TABLE IF EXISTS unsent; CREATE TABLE unsent (n INTEGER)";
+        watcher.batch_execute(create).await.unwrap();
+        for n in 0..5 {
+            let connection = config(server, "unsent").connect().await.unwrap();
+            let text = format!("INSERT INTO unsent VALUES ({n})");
+            // The first wait is that for the preparation.
+            let error = interrupted(connection.execute(&text, &[])).await.unwrap_err();
+            assert!(matches!(error, Error::Interrupted { fate: Fate::Undone, .. }), "{error:?}");
+        }
+        assert!(watcher.query("SELECT n FROM unsent", &[]).await.unwrap().is_empty());
     });
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use pikake::postgres::{Config, Connection};
 use pikake::time::Instant;
-use pikake::{sleep, timeout_after};
+use pikake::{shield, sleep, timeout_after};
 use xtask::{Kind, Server};
 
 /// What has not happened by then never will.
@@ -84,4 +84,16 @@ pub(crate) async fn poll_and_drop(future: impl Future) {
         Poll::Ready(future.as_mut().poll(cx).is_pending())
     });
     assert!(polled.await, "it is over already");
+}
+
+/// Polls a future whose first wait that would suspend is interrupted, and returns what the future returns.
+pub(crate) async fn interrupted<T>(future: impl Future<Output = T>) -> T {
+    let mut output = None;
+    let polling = async {
+        // The deadline passes meanwhile.
+        shield(sleep(Duration::from_millis(1))).await.expect("the shield holds");
+        output = Some(future.await);
+    };
+    assert!(timeout_after(Duration::ZERO, polling).await.is_err());
+    output.expect("an interruption is returned")
 }

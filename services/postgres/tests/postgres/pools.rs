@@ -134,6 +134,28 @@ fn unfinished_work_ends_before_the_next_holder() {
     });
 }
 
+/// The client of tokio-postgres is used once more after the connection has asked for the status.
+#[test]
+fn request_past_the_connection_leaves_no_transaction() {
+    let Some(server) = server() else { return };
+    run(async {
+        for reset in [Reset::Session, Reset::Transaction] {
+            let pool = config(server, "past").reset(reset).pool(1);
+            let lease = pool.get().await.unwrap();
+            let first = pid(&lease).await;
+            let client = lease.client();
+            poll_and_drop(lease.query("SELECT 1", &[])).await;
+            lease.query("SELECT 1", &[]).await.unwrap();
+            poll_and_drop(client.batch_execute("BEGIN")).await;
+            drop(lease);
+            let lease = pool.get().await.unwrap();
+            assert_eq!(pid(&lease).await, first);
+            let error = lease.batch_execute("SAVEPOINT outside").await.unwrap_err();
+            assert_eq!(error.code().unwrap().code(), "25P01", "no transaction");
+        }
+    });
+}
+
 #[test]
 fn light_reset_keeps_settings() {
     let Some(server) = server() else { return };

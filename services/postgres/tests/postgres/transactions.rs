@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pikake::postgres::{Connection, Error, Fate};
 use pikake::testing::Injector;
-use pikake::{spawn, timeout_after};
+use pikake::{sleep, spawn, timeout_after};
 
-use crate::{config, poll_and_drop, run, server, sessions, until, until_it_runs};
+use crate::{config, interrupted, poll_and_drop, run, server, sessions, until, until_it_runs};
 
 async fn table(connection: &Connection, name: &str) {
     let text = format!("DROP TABLE IF EXISTS {name}; CREATE TABLE {name} (n INTEGER)");
@@ -132,6 +132,129 @@ fn interrupted_commit_tells_its_outcome() {
         let error = task.await.unwrap();
         assert!(matches!(error, Error::Interrupted { fate: Fate::Completed, .. }), "{error:?}");
         assert_eq!(numbers(&watcher, "slow").await, [1]);
+    });
+}
+
+#[test]
+fn interrupted_rollback_before_commit_commits_nothing() {
+    let Some(server) = server() else { return };
+    run(async {
+        let watcher = config(server, "watcher").connect().await.unwrap();
+        table(&watcher, "early").await;
+        let mut connection = config(server, "early").connect().await.unwrap();
+        let mut transaction = connection.transaction().await.unwrap();
+        transaction.execute("INSERT INTO early VALUES (1)", &[]).await.unwrap();
+        drop(transaction.savepoint().await.unwrap());
+        let error = interrupted(transaction.commit()).await.unwrap_err();
+        assert!(matches!(error, Error::Interrupted { fate: Fate::Undone, .. }), "{error:?}");
+        connection.query("SELECT 1", &[]).await.unwrap();
+        assert!(numbers(&watcher, "early").await.is_empty());
+    });
+}
+
+/// The request of the rows is answered with the first of them, and the statement fails later.
+#[test]
+fn commit_knows_that_interrupted_rows_failed() {
+    let Some(server) = server() else { return };
+    run(async {
+        let watcher = config(server, "watcher").connect().await.unwrap();
+        table(&watcher, "streamed").await;
+        let mut connection = config(server, "streamed").connect().await.unwrap();
+        let transaction = connection.transaction().await.unwrap();
+        transaction.execute("INSERT INTO streamed VALUES (1)", &[]).await.unwrap();
+        let rows = "SELECT generate_series(1, 5000000)";
+        transaction.prepare_cached(rows).await.unwrap();
+        let error = interrupted(transaction.query_rows(rows, &[])).await.unwrap_err();
+        assert!(matches!(error, Error::Interrupted { fate: Fate::Unknown, .. }), "{error:?}");
+        let is_committed = transaction.commit().await.is_ok();
+        assert_eq!(is_committed, !numbers(&watcher, "streamed").await.is_empty());
+        assert!(!is_committed, "the request to cancel came too late");
+    });
+}
+
+/// However the end of a savepoint is awaited, the transaction around it goes on.
+#[test]
+fn interrupted_end_of_savepoint_spares_the_transaction() {
+    let Some(server) = server() else { return };
+    run(async {
+        let watcher = config(server, "watcher").connect().await.unwrap();
+        table(&watcher, "nested").await;
+        let mut connection = config(server, "nested").connect().await.unwrap();
+        let mut transaction = connection.transaction().await.unwrap();
+        for n in 0..6 {
+            let savepoint = transaction.savepoint().await.unwrap();
+            let text = "INSERT INTO nested VALUES ($1)";
+            savepoint.execute(text, &[&n]).await.unwrap();
+            match n {
+                0 => poll_and_drop(savepoint.commit()).await,
+                1 => {
+                    let error = interrupted(savepoint.commit()).await.unwrap_err();
+                    let is_known =
+                        matches!(error, Error::Interrupted { fate: Fate::Completed, .. });
+                    assert!(is_known, "{error:?}");
+                }
+                2 => assert!(interrupted(savepoint.rollback()).await.is_err()),
+                3 => poll_and_drop(savepoint.rollback()).await,
+                4 => {
+                    assert!(
+                        savepoint.execute("INSERT INTO nowhere VALUES (1)", &[]).await.is_err()
+                    );
+                    assert!(matches!(savepoint.commit().await, Err(Error::Aborted)));
+                }
+                _ => savepoint.commit().await.unwrap(),
+            }
+            transaction.execute(text, &[&(10 + n)]).await.unwrap();
+        }
+        transaction.commit().await.unwrap();
+        let expected = [0, 1, 5, 10, 11, 12, 13, 14, 15];
+        assert_eq!(numbers(&watcher, "nested").await, expected);
+    });
+}
+
+/// Makes each `COMMIT` that inserts into a table wait for an advisory lock.
+async fn commits_wait_for(watcher: &Connection, table: &str, lock: i32) {
+    let slow = format!(
+        "CREATE OR REPLACE FUNCTION {table}() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_advisory_lock_shared({lock}); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION {table}()"
+    );
+    watcher.batch_execute(&slow).await.unwrap();
+    watcher.query("SELECT pg_advisory_lock($1)", &[&i64::from(lock)]).await.unwrap();
+}
+
+#[test]
+fn dropped_commit_is_not_cancelled() {
+    let Some(server) = server() else { return };
+    run(async {
+        let watcher = config(server, "watcher").connect().await.unwrap();
+        table(&watcher, "late").await;
+        commits_wait_for(&watcher, "late", 97).await;
+        let names = ["late_next", "late_close", "late_drop"];
+        let mut waits = Vec::new();
+        for (n, name) in (0..).zip(names) {
+            let mut connection = config(server, name).connect().await.unwrap();
+            let transaction = connection.transaction().await.unwrap();
+            transaction.execute("INSERT INTO late VALUES ($1)", &[&n]).await.unwrap();
+            poll_and_drop(transaction.commit()).await;
+            until_it_runs(&watcher, name, "COMMIT").await;
+            waits.push(spawn(async move {
+                match n {
+                    0 => drop(connection.query("SELECT 1", &[]).await.unwrap()),
+                    1 => connection.close().await.unwrap(),
+                    _ => drop(connection),
+                }
+            }));
+        }
+        // A chance for requests to cancel, if there were any.
+        sleep(Duration::from_millis(200)).await.unwrap();
+        assert!(!waits[0].is_finished() && !waits[1].is_finished());
+        watcher.query("SELECT pg_advisory_unlock(97)", &[]).await.unwrap();
+        for wait in waits {
+            wait.await.unwrap();
+        }
+        let all = async || (numbers(&watcher, "late").await == [0, 1, 2]).then_some(());
+        until("three rows", all).await;
     });
 }
 
