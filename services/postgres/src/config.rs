@@ -152,12 +152,16 @@ impl Config {
             (_, SslMode::Disable) => Ok(None),
             (None, SslMode::Require) => Err(needs_tls("call `Config::tls`")),
             (None, _) => Ok(None),
-            (Some(connector), _) => Ok(Some(crate::wire::Encryption {
-                connector: connector.clone(),
-                name: name.to_owned(),
-                is_required,
-                is_direct: self.inner.get_ssl_negotiation() == SslNegotiation::Direct,
-            })),
+            (Some(connector), _) => {
+                let is_direct = self.inner.get_ssl_negotiation() == SslNegotiation::Direct;
+                let connector = match is_direct {
+                    // Without this name, the server refuses a handshake that begins without a question.
+                    true => connector.with_alpn(["postgresql"]),
+                    false => connector.clone(),
+                };
+                let name = name.to_owned();
+                Ok(Some(crate::wire::Encryption { connector, name, is_required, is_direct }))
+            }
         }
     }
 
@@ -230,7 +234,12 @@ impl fmt::Debug for Config {
 /// A host of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum Server {
-    Tcp { name: String, address: String, port: u16 },
+    /// `address` is the name, unless the configuration has an address; in a session, that of the server.
+    Tcp {
+        name: String,
+        address: String,
+        port: u16,
+    },
     Unix(PathBuf),
 }
 

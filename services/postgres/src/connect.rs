@@ -96,13 +96,15 @@ impl Session {
         Err(Error::Connect(ConnectError { attempts }))
     }
 
-    async fn open_on(config: &Config, server: Server) -> Result<Self, Failure> {
+    async fn open_on(config: &Config, mut server: Server) -> Result<Self, Failure> {
         let status = Rc::new(Cell::new(Status::Idle));
         let negotiation = negotiation(config, &server, &status, false)?;
-        let (client, driver): (_, Box<dyn Driver>) = match &server {
+        let (client, driver): (_, Box<dyn Driver>) = match &mut server {
             Server::Tcp { address, port, .. } => {
-                let (client, driver) =
-                    start(config, tcp(address, *port).await?, negotiation).await?;
+                let stream = tcp(address, *port).await?;
+                // Requests to cancel go to the same server, also if the name has several.
+                *address = stream.peer_addr()?.ip().to_string();
+                let (client, driver) = start(config, stream, negotiation).await?;
                 (client, Box::new(driver))
             }
             Server::Unix(path) => {
@@ -154,7 +156,7 @@ impl Session {
                     }
                     Poll::Ready(Some(Ok(_))) => {}
                     Poll::Ready(Some(Err(error))) => {
-                        return Poll::Ready(Err(Error::from_driver(error, Fate::Unknown)));
+                        return Poll::Ready(Err(Error::from_end(error)));
                     }
                     Poll::Ready(None) => return Poll::Ready(Err(Error::Lost(None))),
                     Poll::Pending => break,

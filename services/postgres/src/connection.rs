@@ -88,8 +88,9 @@ pub(crate) struct Leftovers {
     is_used: Cell<bool>,
     /// Whether the connection is beyond repair.
     is_broken: Cell<bool>,
-    /// Whether the server has become read-only, against the configuration.
-    is_demoted: Cell<bool>,
+    /// Whether a pool replaces the connection: the server has become read-only, against the configuration, or has
+    /// forgotten statements of the driver.
+    is_unfit: Cell<bool>,
 }
 
 /// A statement that runs. Dropped before [`end`](Self::end), it is abandoned.
@@ -294,7 +295,13 @@ impl Connection {
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = self.request(self.client.prepare(statement), OnInterrupt::Cancel).await?;
+        let prepared = self.request(self.client.prepare(statement), OnInterrupt::Cancel).await;
+        // The driver asks for types by statements that it keeps. A `DEALLOCATE ALL` has removed them for good.
+        if matches!(&prepared, Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME))
+        {
+            self.left.is_unfit.set(true);
+        }
+        let prepared = prepared?;
         self.statements.borrow_mut().insert(statement, prepared.clone());
         Ok(prepared)
     }
@@ -571,7 +578,7 @@ impl Connection {
             error => {
                 let is_read_only = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                 if is_read_only && self.config.target() == TargetSessionAttrs::ReadWrite {
-                    self.left.is_demoted.set(true);
+                    self.left.is_unfit.set(true);
                 }
                 error
             }
@@ -580,7 +587,7 @@ impl Connection {
 
     /// Whether a pool makes another connection in place of this one.
     pub(crate) fn is_dead(&self) -> bool {
-        self.is_closed() || self.left.is_demoted.get()
+        self.is_closed() || self.left.is_unfit.get()
     }
 
     /// Notes that a transaction was not ended.
@@ -654,12 +661,13 @@ pub(crate) fn savepoint(number: u32) -> String {
     format!("pikake_{number}")
 }
 
-/// Whether the server refuses a prepared statement, and would accept it prepared again: its columns have changed, or the
-/// server has forgotten it. The server says so before it runs anything.
+/// Whether the server refuses a prepared statement, and would accept it prepared again: its columns have changed, the
+/// type of a value is gone, or the server has forgotten it. The server says so before it runs anything.
 fn is_stale(error: &Error) -> bool {
     let Some(report) = error.as_db_error() else { return false };
     match *report.code() {
         SqlState::INVALID_SQL_STATEMENT_NAME => true,
+        SqlState::INTERNAL_ERROR => report.routine() == Some("getTypeBinaryInputInfo"),
         SqlState::FEATURE_NOT_SUPPORTED => report.routine() == Some("RevalidateCachedQuery"),
         _ => false,
     }

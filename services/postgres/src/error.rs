@@ -39,7 +39,7 @@ pub enum Error {
     Connect(ConnectError),
     /// The transaction cannot be committed, since a statement in it has failed. The transaction was rolled back.
     Aborted,
-    /// The configuration is not usable.
+    /// The configuration, or the name of a channel, is not usable.
     Config(String),
 }
 
@@ -76,8 +76,21 @@ impl Error {
         match io.and_then(pikake_net::interruption) {
             Some(why) => Self::Interrupted { why: why.clone(), fate },
             None if error.is_closed() => Self::Lost(None),
-            None if io.is_some() || is_last_word(&error) => Self::Lost(Some(error.into())),
+            // A statement that cannot be encoded is not sent.
+            None if io.is_some_and(|io| io.kind() != io::ErrorKind::InvalidInput)
+                || is_last_word(&error) =>
+            {
+                Self::Lost(Some(error.into()))
+            }
             None => Self::Statement(error.into()),
+        }
+    }
+
+    /// An error that has ended a connection.
+    pub(crate) fn from_end(error: tokio_postgres::Error) -> Self {
+        match Self::from_driver(error, Fate::Unknown) {
+            Self::Statement(error) => Self::Lost(Some(error)),
+            other => other,
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio_postgres::{AsyncMessage, Notification};
 
 use crate::config::Config;
 use crate::connect::Session;
-use crate::error::{Error, Fate};
+use crate::error::Error;
 
 /// How long a listener waits for a message before it asks the server whether the connection is alive.
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -65,6 +65,8 @@ pub struct Listener {
     session: Option<Session>,
     /// Whether the server listens to `channels`.
     is_current: bool,
+    /// Whether `session` replaces a lost one, and has listened to no channel yet.
+    is_replaced: bool,
     arrived: VecDeque<Event>,
     /// The pause before the next attempt to connect.
     pause: Option<Duration>,
@@ -75,7 +77,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As for [`Config::connect`].
+    /// As for [`Config::connect`]; [`Error::Config`] for a name that no channel can have.
     ///
     /// # Panics
     ///
@@ -84,11 +86,14 @@ impl Listener {
         config: &Config,
         channels: impl IntoIterator<Item = C>,
     ) -> Result<Self, Error> {
+        let channels: BTreeSet<String> = channels.into_iter().map(Into::into).collect();
+        channels.iter().try_for_each(|channel| check(channel))?;
         let mut listener = Self {
             config: config.clone(),
-            channels: channels.into_iter().map(Into::into).collect(),
+            channels,
             session: Some(Session::open(config).await?),
             is_current: false,
+            is_replaced: false,
             arrived: VecDeque::new(),
             pause: None,
         };
@@ -104,10 +109,11 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The server's, as for an empty name; the interruption. A lost connection is no error: see
-    /// [`next`](Self::next).
+    /// [`Error::Config`] for a name that no channel can have; the server's; the interruption. A lost connection is no
+    /// error: see [`next`](Self::next).
     pub async fn listen(&mut self, channel: impl Into<String>) -> Result<(), Error> {
         let channel = channel.into();
+        check(&channel)?;
         self.is_current &= !self.channels.insert(channel.clone());
         let updated = self.update().await;
         if let Err(Error::Statement(_)) = updated {
@@ -166,13 +172,11 @@ impl Listener {
             self.pause = Some(self.pause.map_or(FIRST_PAUSE, |pause| LONGEST_PAUSE.min(pause * 2)));
             self.session = Some(Session::open(&self.config).await?);
             self.is_current = false;
-            self.subscribe().await?;
-            self.pause = None;
-            // Before what the new connection has brought.
-            self.arrived.push_front(Event::Reconnected);
-            return Ok(());
+            self.is_replaced = true;
         }
         self.subscribe().await?;
+        // Those that came during a request that was interrupted.
+        self.collect();
         if !self.arrived.is_empty() {
             return Ok(());
         }
@@ -207,7 +211,18 @@ impl Listener {
         }
         self.request(async |client| client.batch_execute(&text).await).await?;
         self.is_current = true;
+        if std::mem::take(&mut self.is_replaced) {
+            self.pause = None;
+            // Before what the new connection has brought.
+            self.arrived.push_front(Event::Reconnected);
+        }
         Ok(())
+    }
+
+    /// Takes the notifications that came while requests were awaited.
+    fn collect(&mut self) {
+        let notifications = self.session.iter_mut().flat_map(|it| it.notifications.drain(..));
+        self.arrived.extend(notifications.map(Event::Notification));
     }
 
     async fn request(
@@ -216,7 +231,7 @@ impl Listener {
     ) -> Result<(), Error> {
         let Some(session) = &mut self.session else { return Err(Error::Lost(None)) };
         let answered = ignore_after(ANSWER_WITHIN, session.request(request)).await;
-        self.arrived.extend(session.notifications.drain(..).map(Event::Notification));
+        self.collect();
         answered.unwrap_or(Err(Error::Lost(None)))
     }
 
@@ -232,7 +247,7 @@ impl Listener {
                     }
                     Poll::Ready(Some(Ok(_))) => {}
                     Poll::Ready(Some(Err(error))) => {
-                        return Poll::Ready(Err(Error::from_driver(error, Fate::Unknown)));
+                        return Poll::Ready(Err(Error::from_end(error)));
                     }
                     Poll::Ready(None) => return Poll::Ready(Err(Error::Lost(None))),
                 }
@@ -240,6 +255,14 @@ impl Listener {
         });
         // An interruption inside the driver would end the connection.
         future_wait(shield(message)).await?
+    }
+}
+
+/// Refuses a name that no server takes.
+fn check(channel: &str) -> Result<(), Error> {
+    match channel.is_empty() || channel.contains('\0') {
+        true => Err(Error::Config(format!("a channel cannot have the name {channel:?}"))),
+        false => Ok(()),
     }
 }
 

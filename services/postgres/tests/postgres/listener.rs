@@ -1,8 +1,11 @@
 //! Notifications, and connections that are cut.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use pikake::postgres::{Connection, Event, Listener};
+use pikake::postgres::{Connection, Error, Event, Listener};
 use pikake::timeout_after;
 
 use crate::{config, run, server};
@@ -40,8 +43,12 @@ fn listener_returns_notifications_in_order() {
         notify(&sender, name, "c").await;
         assert_eq!(payload(&mut listener).await, "a");
         assert_eq!(payload(&mut listener).await, "c");
-        // A name that the server refuses is forgotten.
-        assert!(listener.listen("").await.is_err());
+        // A name that no channel can have is forgotten.
+        for wrong in ["", "a\0b"] {
+            assert!(matches!(listener.listen(wrong).await, Err(Error::Config(_))));
+            let config = config(server, "listener");
+            assert!(matches!(Listener::connect(&config, [wrong]).await, Err(Error::Config(_))));
+        }
         notify(&sender, name, "d").await;
         assert_eq!(payload(&mut listener).await, "d");
     });
@@ -69,4 +76,47 @@ fn listener_tells_that_it_was_cut() {
         notify(&sender, "c", "new").await;
         assert_eq!(payload(&mut listener).await, "new");
     });
+}
+
+/// A wait that connects again is dropped after each number of polls, and another call listens in its place.
+#[test]
+fn interrupted_reconnection_is_told() {
+    let Some(server) = server() else { return };
+    for polls in 0.. {
+        let is_whole = run(async {
+            let name = format!("again{polls}");
+            let sender = config(server, "sender").connect().await.unwrap();
+            let mut listener = Listener::connect(&config(server, &name), ["again"]).await.unwrap();
+            let terminate = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1";
+            sender.query(terminate, &[&name]).await.unwrap();
+            if let Some(event) = poll_times(listener.next(), polls).await {
+                assert!(matches!(event.unwrap(), Event::Reconnected));
+                return true;
+            }
+            // A call that listens again in place of `next`.
+            listener.listen("other").await.unwrap();
+            notify(&sender, "again", "after").await;
+            let event = listener.next().await.unwrap();
+            assert!(matches!(event, Event::Reconnected), "{polls}: {event:?}");
+            false
+        });
+        if is_whole {
+            assert!(polls > 0, "the wait was never dropped");
+            return;
+        }
+    }
+}
+
+/// Polls a future some times, and drops it.
+async fn poll_times<T>(future: impl Future<Output = T>, polls: u32) -> Option<T> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    poll_fn(|cx| {
+        if polled == polls {
+            return Poll::Ready(None);
+        }
+        polled += 1;
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
 }

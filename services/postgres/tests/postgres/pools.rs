@@ -157,6 +157,27 @@ fn request_past_the_connection_leaves_no_transaction() {
 }
 
 #[test]
+fn connection_without_the_drivers_statements_is_replaced() {
+    let Some(server) = server() else { return };
+    run(async {
+        let pool = config(server, "forgetful").pool(1);
+        let lease = pool.get().await.unwrap();
+        let first = pid(&lease).await;
+        let types = "DROP TYPE IF EXISTS mood, hue; CREATE TYPE mood AS ENUM ('fine'); CREATE TYPE hue AS ENUM ('red')";
+        lease.batch_execute(types).await.unwrap();
+        lease.query("SELECT 'fine'::mood", &[]).await.unwrap();
+        lease.batch_execute("DEALLOCATE ALL").await.unwrap();
+        // The driver asks for the other type by a statement that is gone.
+        let error = lease.query("SELECT 'red'::hue", &[]).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "26000");
+        drop(lease);
+        let lease = pool.get().await.unwrap();
+        assert_ne!(pid(&lease).await, first);
+        lease.query("SELECT 'red'::hue", &[]).await.unwrap();
+    });
+}
+
+#[test]
 fn light_reset_keeps_settings() {
     let Some(server) = server() else { return };
     run(async {

@@ -109,3 +109,31 @@ fn statements_survive_changes_of_their_tables() {
         assert_eq!(transaction.query_one(text, &[]).await.unwrap().len(), 3);
     });
 }
+
+#[test]
+fn type_made_anew_is_found() {
+    let Some(server) = server() else { return };
+    run(async {
+        let connection = config(server, "retyped").connect().await.unwrap();
+        // The driver encodes text for types of this name.
+        let create = "CREATE TYPE citext AS ENUM ('a')";
+        let schema = "DROP SCHEMA IF EXISTS retyped CASCADE; CREATE SCHEMA retyped; SET search_path = retyped";
+        connection.batch_execute(&format!("{schema}; {create}")).await.unwrap();
+        for _ in 0..2 {
+            let row = connection.query_one("SELECT $1::citext::TEXT", &[&"a"]).await.unwrap();
+            assert_eq!(row.get::<_, &str>(0), "a");
+            connection.batch_execute(&format!("DROP TYPE citext; {create}")).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn statement_that_cannot_be_sent_spares_the_connection() {
+    let Some(server) = server() else { return };
+    run(async {
+        let connection = config(server, "zero").connect().await.unwrap();
+        let error = connection.batch_execute("SELECT 'a\0b'").await.unwrap_err();
+        assert!(matches!(error, Error::Statement(_)), "{error:?}");
+        connection.query("SELECT 1", &[]).await.unwrap();
+    });
+}

@@ -1,7 +1,9 @@
 //! TLS, and logins that are bound to the server's certificate.
 
-use pikake::net::tls::TlsConnector;
+use pikake::net::TcpListener;
+use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
 use pikake::postgres::{Config, Connection, Error};
+use pikake::spawn;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use xtask::{Kind, Server};
 
@@ -84,5 +86,33 @@ fn tls_is_used_verified_and_bound() {
         let error = on(&server, "").tls(other.build().unwrap()).connect().await.unwrap_err();
         assert!(matches!(error, Error::Connect(_)), "{error:?}");
         assert!(error.to_string().contains("certificate"), "{error}");
+    });
+}
+
+/// By a server that ends the connection after the handshake.
+#[test]
+fn direct_tls_names_its_protocol() {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = certificate.self_signed(&key).unwrap();
+    let identity = (certificate.pem(), key.serialize_pem());
+    run(async {
+        let identity = Identity::from_pem(identity.0.as_bytes(), identity.1.as_bytes()).unwrap();
+        let acceptor = TlsAcceptor::builder(identity).alpn(["postgresql"]).build().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let trusting = TlsConnector::builder().roots_pem(certificate.pem().as_bytes()).unwrap();
+        let config: Config = format!(
+            "host=localhost hostaddr=127.0.0.1 port={port} user=guest sslmode=require sslnegotiation=direct"
+        )
+        .parse()
+        .unwrap();
+        let config = config.tls(trusting.build().unwrap());
+        let client = spawn(async move { config.connect().await.is_err() });
+        let (stream, _) = listener.accept().await.unwrap();
+        let stream = acceptor.accept(stream).await.unwrap();
+        assert_eq!(stream.alpn_protocol().as_deref(), Some(&b"postgresql"[..]));
+        drop(stream);
+        assert!(client.await.unwrap());
     });
 }
