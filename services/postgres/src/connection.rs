@@ -32,6 +32,9 @@ use crate::wire::Status;
 /// How long the server may take to end a statement that was interrupted. After that, the connection is closed.
 pub const CANCEL_WITHIN: Duration = Duration::from_secs(5);
 
+/// When a request to cancel is repeated: the first may have arrived before the statement that it is for.
+const CANCEL_AGAIN: Duration = Duration::from_millis(500);
+
 /// A session with a database.
 ///
 /// Statements are prepared once and kept (see [`Config::statement_cache`]), and their text is the key. The parameters are
@@ -453,7 +456,7 @@ impl Connection {
     /// Awaits the end of an interrupted request. `None` if others run, which a request to cancel could hit.
     async fn finish<T>(
         &self,
-        request: Pin<&mut impl Future<Output = Result<T, tokio_postgres::Error>>>,
+        mut request: Pin<&mut impl Future<Output = Result<T, tokio_postgres::Error>>>,
         on_interrupt: OnInterrupt,
     ) -> Option<Fate> {
         let _turn = match on_interrupt {
@@ -461,15 +464,19 @@ impl Connection {
             _ if self.left.running.get() > 1 => return None,
             _ => Some(self.settling.lock().await.ok()?),
         };
-        let request = future_wait(request);
         let result = match on_interrupt {
-            OnInterrupt::Wait => request.await,
-            _ => join(self.cancel(), request).await.1,
+            OnInterrupt::Wait => future_wait(request).await,
+            _ => loop {
+                let answer = ignore_after(CANCEL_AGAIN, future_wait(request.as_mut()));
+                if let (_, Some(answer)) = join(self.cancel(), answer).await {
+                    break answer;
+                }
+            },
         };
         Some(match result.ok()? {
             Ok(output) if on_interrupt == OnInterrupt::CancelStream => {
                 drop(output);
-                self.be_sure().await.ok()?;
+                self.end_abandoned().await.ok()?;
                 Fate::Unknown
             }
             Ok(_) => Fate::Completed,
@@ -515,10 +522,15 @@ impl Connection {
 
     async fn end_abandoned(&self) -> Result<(), Error> {
         self.left.is_unsure.set(true);
-        if !self.left.is_committing.get() {
-            self.cancel().await?;
+        if self.left.is_committing.get() {
+            return self.be_sure().await;
         }
-        self.be_sure().await
+        loop {
+            self.cancel().await?;
+            if let Some(ended) = ignore_after(CANCEL_AGAIN, self.be_sure()).await {
+                return ended;
+            }
+        }
     }
 
     async fn roll_back(&self, number: u32) -> Result<(), Error> {
