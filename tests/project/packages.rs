@@ -56,6 +56,26 @@ fn packages_have_metadata_readme_and_licences() {
     }
 }
 
+/// Cargo builds the examples of all packages in one folder: of two with one name, the last one built
+/// is what a test runs.
+#[test]
+fn examples_have_names_of_their_own() {
+    let mut owners: BTreeMap<String, String> = BTreeMap::new();
+    for package in packages() {
+        for target in package["targets"].as_array().expect("targets") {
+            if target["kind"][0] != "example" {
+                continue;
+            }
+            let owner = name(&package).to_owned();
+            let example = name(target).to_owned();
+            if let Some(first) = owners.insert(example.clone(), owner.clone()) {
+                panic!("{first} and {owner} have an example `{example}` each");
+            }
+        }
+    }
+    assert!(owners.contains_key("shop"), "{owners:?}");
+}
+
 #[test]
 fn versions_of_published_dependencies_are_given() {
     let packages = packages();

@@ -11,14 +11,14 @@ mod crawler;
 #[path = "../../examples/hyper.rs"]
 mod hyper_example;
 #[expect(dead_code, reason = "the example's main is for people")]
+#[path = "../../examples/orders.rs"]
+mod orders;
+#[expect(dead_code, reason = "the example's main is for people")]
 #[path = "../../examples/postgres.rs"]
 mod postgres;
 #[expect(dead_code, reason = "the example's main is for people")]
 #[path = "../../examples/rabbitmq.rs"]
 mod rabbitmq;
-#[expect(dead_code, reason = "the example's main is for people")]
-#[path = "../../examples/shop.rs"]
-mod shop;
 #[path = "../../examples/tonic.rs"]
 mod tonic_example;
 #[path = "../../examples/websocket.rs"]
@@ -83,7 +83,7 @@ fn tokio_postgres_queries_and_rolls_back() {
 #[test]
 fn axum_answers_from_a_pool() {
     let Some(server) = Server::start_or_skip(Kind::Postgres) else { return };
-    check(include_str!("../../examples/shop.rs"), shop::demo(server.port()));
+    check(include_str!("../../examples/orders.rs"), orders::demo(server.port()));
 }
 
 #[test]

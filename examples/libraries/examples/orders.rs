@@ -86,7 +86,7 @@ fn router(pool: Pool) -> Router {
 /// One request; the status, unless it is 200, and the body.
 async fn ask(port: u16, request: &str) -> io::Result<String> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("{request} HTTP/1.0\r\nhost: shop\r\n\r\n");
+    let request = format!("{request} HTTP/1.0\r\nhost: orders\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     let mut buffer = [0; 1024];
