@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use pikake::console::model::{
     Edge, Graph, Kernel, KernelStats, Process, ProcessStats, State, Step, Task, TaskKey, Wait,
@@ -39,13 +40,14 @@ impl Fake {
         let (asked, connections) = (fake.asked.clone(), fake.connections.clone());
         let open = fake.open.clone();
         let answers: Arc<Answers> = Arc::new(answers);
+        let made_at = Instant::now();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (asked, answers, open) = (asked.clone(), answers.clone(), open.clone());
                 connections.lock().unwrap().push(stream.try_clone().expect("a descriptor"));
                 thread::spawn(move || {
                     open.fetch_add(1, Ordering::SeqCst);
-                    serve(stream, &asked, &*answers);
+                    serve(stream, made_at, &asked, &*answers);
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -82,14 +84,22 @@ impl Fake {
     }
 }
 
+/// The age of a console at its first connection, in nanoseconds.
+const AGE: u64 = 5_000_000_000;
+
 /// Ends with its connection.
-fn serve(mut stream: UnixStream, asked: &Mutex<Vec<Request>>, answers: &Answers) -> Option<()> {
+fn serve(
+    mut stream: UnixStream,
+    made_at: Instant,
+    asked: &Mutex<Vec<Request>>,
+    answers: &Answers,
+) -> Option<()> {
     let process = Process {
         pid: std::process::id(),
         program: "shop".to_owned(),
         pikake: "1.2.3".to_owned(),
         protocol: VERSION,
-        age: 5_000_000_000,
+        age: AGE + u64::try_from(made_at.elapsed().as_nanos()).expect("less than centuries"),
     };
     write_frame(&mut stream, &process).ok()?;
     while let Ok(Some(request)) = read_frame::<Request>(&mut stream) {
