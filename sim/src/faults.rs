@@ -222,8 +222,8 @@ impl World {
         match what {
             PendingEvent::Connect { from, to, tries } => net.connect_request(from, to, tries),
             PendingEvent::ConnectTimeout(key) => net.stream_connect_timeout(key),
-            PendingEvent::Segment { from, from_host, to, to_host, segment } => {
-                net.segment_arrives(from, (from_host, to_host), to, segment);
+            PendingEvent::Segment { from, from_host, to, to_host, number, segment } => {
+                net.segment_arrives(from, (from_host, to_host), to, number, segment);
             }
             PendingEvent::ToAccept { listener, stream } => net.make_acceptable(listener, stream),
             PendingEvent::Resend(key) => net.resend(key),

@@ -1,7 +1,7 @@
 //! Transmission and retransmission of segments.
 //!
-//! A segment whose link is cut is *held* by its sender, with all later segments. A timer sends them
-//! again, at doubling intervals. A sender whose return link is cut gets no acknowledgements, and
+//! Segments have numbers, and arrive in their order. A segment whose link is cut is *held* by its sender, with all
+//! later segments, also with those that arrive before it was sent again. A timer sends them again, at doubling intervals. A sender whose return link is cut gets no acknowledgements, and
 //! gives up in the same time.
 
 use std::collections::VecDeque;
@@ -13,6 +13,7 @@ use crate::clock::nanos;
 use crate::log::EventKind;
 use crate::net::Net;
 use crate::socket::Key;
+use crate::stream::{State, Stream};
 use crate::wire::{PendingEvent, Segment};
 
 /// The first interval between retransmissions; that of Linux.
@@ -28,11 +29,24 @@ const RESEND_LIMIT: u32 = 15;
 /// The state of a sender's retransmissions.
 #[derive(Default, Debug)]
 pub(crate) struct Resend {
-    held: VecDeque<Segment>,
+    /// The segments with their numbers, in order.
+    held: VecDeque<(u64, Segment)>,
+    /// The number of the next new segment.
+    next: u64,
+    /// The number of segments that have arrived.
+    arrived: u64,
     /// A segment arrived, but its acknowledgement could not reach the sender.
     is_unacknowledged: bool,
     /// The number of the retransmission that the timer is set for.
     timer: Option<u32>,
+}
+
+impl Resend {
+    /// Sends nothing again.
+    pub(crate) fn stop(&mut self) {
+        self.held.clear();
+        (self.is_unacknowledged, self.timer) = (false, None);
+    }
 }
 
 fn pause(tries: u32) -> Duration {
@@ -42,15 +56,26 @@ fn pause(tries: u32) -> Duration {
 impl Net {
     /// Transmits a segment.
     pub(crate) fn transmit(&mut self, from: Key, segment: Segment) {
+        let Some(stream) = self.stream_mut(from).filter(|stream| stream.peer.is_some()) else {
+            return;
+        };
+        let mut number = None;
+        if !matches!(segment, Segment::Reset) {
+            number = Some(stream.resend.next);
+            stream.resend.next += 1;
+        }
+        self.transmit_numbered(from, number, segment);
+    }
+
+    fn transmit_numbered(&mut self, from: Key, number: Option<u64>, segment: Segment) {
         let Some(from_host) = self.sockets.get(from).map(|socket| socket.host) else { return };
         let Some(stream) = self.stream_mut(from) else { return };
         let (to_host, Some(to), earliest) = (stream.remote_host, stream.peer, stream.last_arrival)
         else {
             return;
         };
-        let is_reset = matches!(segment, Segment::Reset);
-        if !stream.resend.held.is_empty() && !is_reset {
-            stream.resend.held.push_back(segment);
+        if let Some(number) = number.filter(|_| !stream.resend.held.is_empty()) {
+            stream.resend.held.push_back((number, segment));
             return;
         }
         let now = self.now;
@@ -65,8 +90,9 @@ impl Net {
         if let Some(stream) = self.stream_mut(from) {
             stream.last_arrival = at;
         }
-        self.queue
-            .push(at, PendingEvent::Segment { from: Some(from), from_host, to, to_host, segment });
+        let from = Some(from);
+        let arrival = PendingEvent::Segment { from, from_host, to, to_host, number, segment };
+        self.queue.push(at, arrival);
     }
 
     /// Delivers a segment, or holds it for retransmission.
@@ -75,18 +101,22 @@ impl Net {
         from: Option<Key>,
         (from_host, to_host): (usize, usize),
         to: Key,
+        number: Option<u64>,
         segment: Segment,
     ) {
-        let is_reset = matches!(segment, Segment::Reset);
-        let is_behind = from
-            .and_then(|from| self.stream(from))
-            .is_some_and(|sender| !sender.resend.held.is_empty());
-        if !self.is_open(from_host, to_host) || is_behind && !is_reset {
+        let sender = from.and_then(|from| self.stream(from)).zip(number);
+        let is_early = sender.is_some_and(|(sender, number)| number != sender.resend.arrived);
+        if !self.is_open(from_host, to_host) || is_early {
             self.note(to_host, EventKind::Lost(segment.name(), from_host));
-            if let Some(from) = from.filter(|_| !is_reset) {
-                self.hold(from, segment);
+            if let Some((from, number)) = from.zip(number) {
+                self.hold(from, number, segment);
             }
             return;
+        }
+        if let Some(sender) =
+            from.filter(|_| number.is_some()).and_then(|from| self.stream_mut(from))
+        {
+            sender.resend.arrived += 1;
         }
         let can_acknowledge = self.is_open(to_host, from_host);
         if let Some(from) = from {
@@ -119,15 +149,25 @@ impl Net {
             let now = self.now;
             let at = self.link_state(from_host, to_host).arrival(now, 0);
             let reset = Segment::Reset;
-            let later =
-                PendingEvent::Segment { from: None, from_host, to: from, to_host, segment: reset };
+            let later = PendingEvent::Segment {
+                from: None,
+                from_host,
+                to: from,
+                to_host,
+                number: None,
+                segment: reset,
+            };
             self.queue.push(at, later);
         }
     }
 
-    fn hold(&mut self, from: Key, segment: Segment) {
-        if let Some(sender) = self.stream_mut(from) {
-            sender.resend.held.push_back(segment);
+    fn hold(&mut self, from: Key, number: u64, segment: Segment) {
+        // What a connection that has failed has sent is lost.
+        let is_alive = |stream: &&mut Stream| stream.state != State::Dead;
+        if let Some(sender) = self.stream_mut(from).filter(is_alive) {
+            let held = &mut sender.resend.held;
+            let index = held.partition_point(|(other, _)| *other < number);
+            held.insert(index, (number, segment));
             self.send_again(from, 0);
         }
     }
@@ -156,8 +196,8 @@ impl Net {
             false => VecDeque::new(),
         };
         let is_waiting = stream.resend.is_unacknowledged || !stream.resend.held.is_empty();
-        for segment in held {
-            self.transmit(key, segment);
+        for (number, segment) in held {
+            self.transmit_numbered(key, Some(number), segment);
         }
         if is_waiting {
             match tries < RESEND_LIMIT {

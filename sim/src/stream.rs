@@ -204,7 +204,7 @@ impl Net {
         stream.state = State::Dead;
         stream.error = Some(error);
         stream.outbox.clear();
-        stream.resend = Resend::default();
+        stream.resend.stop();
         self.notify(key);
         self.remove_if_over(key);
     }

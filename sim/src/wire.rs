@@ -169,8 +169,15 @@ pub(crate) enum PendingEvent {
     Connect { from: Key, to: SocketAddr, tries: u32 },
     /// An attempt to connect times out.
     ConnectTimeout(Key),
-    /// A segment arrives. A reset by a host without such a connection has no sender.
-    Segment { from: Option<Key>, from_host: usize, to: Key, to_host: usize, segment: Segment },
+    /// A segment arrives. A reset by a host without such a connection has no sender. Resets have no number.
+    Segment {
+        from: Option<Key>,
+        from_host: usize,
+        to: Key,
+        to_host: usize,
+        number: Option<u64>,
+        segment: Segment,
+    },
     /// A connection can be accepted, after the host's delay.
     ToAccept { listener: Key, stream: Key },
     /// The retransmission timer of a sender expires.

@@ -270,3 +270,42 @@ fn program_survives_drawn_faults() {
         sim.faults(mix.draw(sim.seed(), &servers)).fault_mix(FaultMix::network(SECOND * 60));
     });
 }
+
+/// A segment that was lost, and is on its way a second time, does not overtake one that was held at a cut link.
+#[test]
+fn bytes_keep_their_order_through_losses_and_cuts() {
+    Runs::new("faults::bytes_keep_their_order_through_losses_and_cuts").seeds(50).run(|sim| {
+        let mut network = Network::default();
+        network.link.loss = 0.2;
+        sim.network(network).fault_mix(FaultMix::network(SECOND * 20));
+        sim.host("server", || async {
+            let listener = TcpListener::bind("0.0.0.0:7").await?;
+            loop {
+                let (stream, _) = listener.accept().await?;
+                spawn(async move {
+                    let (mut bytes, mut next) = ([0; 64], 0);
+                    while let Ok(length @ 1..) = stream.read(&mut bytes).await {
+                        for byte in &bytes[..length] {
+                            assert_eq!(*byte, next);
+                            next = next.wrapping_add(1);
+                        }
+                    }
+                })
+                .detach();
+            }
+            #[expect(unreachable_code, reason = "the type of the program")]
+            io::Result::Ok(())
+        });
+        sim.client("client", || async {
+            while now().get() < 20_000_000_000 {
+                let Ok(stream) = TcpStream::connect("server:7").await else { continue };
+                for byte in 0..200 {
+                    if stream.write_all(&[byte]).await.is_err() {
+                        break;
+                    }
+                    sleep(Duration::from_millis(5)).await.unwrap();
+                }
+            }
+        });
+    });
+}
