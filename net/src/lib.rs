@@ -121,6 +121,7 @@ pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};
 pub use on_all::serve_on_all;
+pub use pikake_traps::PeerCredentials;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use race::ATTEMPT_DELAY;
 pub use read_write::{Read, Write};

@@ -18,8 +18,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_traps::{
-    Address, AsAttempt, Attempt, Direction, IsReady, KernelTrap, OpenSocket, Opened, SocketId,
-    SocketOption, SocketTrap, Trap, attempt, kernel_trap_at, open_socket,
+    Address, AsAttempt, Attempt, Direction, IsReady, KernelTrap, OpenSocket, Opened,
+    PeerCredentials, SocketId, SocketOption, SocketTrap, Trap, attempt, kernel_trap_at,
+    open_socket,
 };
 
 use crate::error::{ReadExactError, WriteAllError};
@@ -277,6 +278,12 @@ impl Socket {
     pub(crate) fn peer_address(&self) -> io::Result<Address> {
         let mut address = None;
         self.attempt(Attempt::PeerAddress(&mut address)).map(|_| filled_in(&mut address))
+    }
+
+    pub(crate) fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+        let mut credentials = None;
+        self.attempt(Attempt::PeerCredentials(&mut credentials))
+            .map(|_| filled_in(&mut credentials))
     }
 
     pub(crate) fn set(&self, option: SocketOption) -> io::Result<()> {

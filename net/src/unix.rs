@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
-use pikake_traps::{Direction, OpenSocket, in_kernel, sleep};
+use pikake_traps::{Direction, OpenSocket, PeerCredentials, in_kernel, sleep};
 
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -106,6 +106,29 @@ impl UnixStream {
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = Socket::open_pair(OpenSocket::UnixStreamPair)?;
         Ok((Self { socket: one }, Self { socket: other }))
+    }
+
+    /// The process at the other end, as the system has noted when the stream was connected: a server can
+    /// trust what it says of the user.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")]
+    /// # pikake::run(async {
+    /// use pikake::net::UnixStream;
+    ///
+    /// let (stream, _other) = UnixStream::pair()?;
+    /// assert_eq!(stream.peer_credentials()?.pid, std::process::id());
+    /// # Ok::<_, std::io::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported) in a simulation, and on systems without
+    /// `SO_PEERCRED`; the system's error; [`Closed`](pikake_traps::Closed).
+    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+        self.socket.peer_credentials()
     }
 
     whole!(UnixStream, "pikake::net::UnixStream", SocketAddr, unix, std::os::unix::net::UnixStream);

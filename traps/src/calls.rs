@@ -592,6 +592,38 @@ pub fn pending_interrupt() -> Option<Interrupted> {
     door::try_with_task(|local, task| local.peek_due(task)).flatten()
 }
 
+/// The soonest deadline of the scopes around the code that calls this, such as those of [`timeout_after`]. A
+/// [`shield`] hides the deadlines of the scopes around it. A deadline that has passed counts until a wait has returned its
+/// interruption: what the code does after that, such as to clean up, has no such limit. [`Deadline::NEVER`] without one,
+/// and outside of a kernel.
+///
+/// For calls that pass on how much time is left, as to another process.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::traps::nearest_deadline;
+/// use pikake::time::deadline_after;
+/// use pikake::timeout_after;
+/// use std::time::Duration;
+///
+/// # pikake::sim::example(async {
+/// assert!(nearest_deadline().is_never());
+/// timeout_after(Duration::from_secs(2), async {
+///     let soon = timeout_after(Duration::from_secs(1), async { nearest_deadline() });
+///     assert!(soon.await.unwrap() <= deadline_after(Duration::from_secs(1)));
+/// }).await.unwrap();
+/// let late = timeout_after(Duration::from_secs(1), async {
+///     assert!(pikake::sleep(Duration::from_secs(2)).await.is_err());
+///     assert!(nearest_deadline().is_never());
+/// });
+/// assert!(late.await.is_err());
+/// # });
+/// ```
+pub fn nearest_deadline() -> Deadline {
+    door::try_with(|local| local.nearest_deadline()).unwrap_or(Deadline::NEVER)
+}
+
 /// A fresh reading of the kernel's clock.
 ///
 /// # Panics

@@ -60,9 +60,9 @@ pub use bound::Bound;
 pub use calls::{
     ElapseTrap, ForeignTrap, FutureWait, Park, SleepTrap, TakeTrap, YieldTrap, check_interrupt,
     clock_rate, deadline_after, elapse, elapse_until, elapsed_since, foreign_wait_at, future_wait,
-    future_wait_at, ignore_after, lookup, lookup_at, now, park, park_at, pending_interrupt,
-    read_wait, shield, shown_at, sleep, sleep_until, socket_wait, take, take_at, timed,
-    timeout_after, timeout_at, write_wait, yield_now, yield_thread_before_sleep,
+    future_wait_at, ignore_after, lookup, lookup_at, nearest_deadline, now, park, park_at,
+    pending_interrupt, read_wait, shield, shown_at, sleep, sleep_until, socket_wait, take, take_at,
+    timed, timeout_after, timeout_at, write_wait, yield_now, yield_thread_before_sleep,
 };
 pub use catch::catch_and_log;
 pub use cell::flags::Exit;
@@ -86,8 +86,8 @@ pub use reply::{Replied, Reply};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
 pub use seen::{About, SeenScope, SeenThing, SeenWait};
 pub use socket::{
-    Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, ResourceBusy,
-    SocketId, SocketOption, first_buffers,
+    Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, PeerCredentials,
+    ResourceBusy, SocketId, SocketOption, first_buffers,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};

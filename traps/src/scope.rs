@@ -20,6 +20,7 @@
 //! A poll by another task or with another waker (`Frame::rebind`).
 
 use std::cell::{Cell, OnceCell};
+use std::iter::successors;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
@@ -29,6 +30,7 @@ use crate::cause::Cause;
 use crate::cell::Header;
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
+use crate::local::Local;
 use crate::names::KernelId;
 use crate::seen::SeenScope;
 
@@ -112,5 +114,16 @@ impl Frame {
         // SAFETY: `parent` is called only while this frame is in the chain. The parent's body polls this
         // frame, so the parent is polled for longer than that.
         unsafe { self.parent.get().as_ref() }
+    }
+}
+
+impl Local {
+    /// The soonest deadline of the scopes that are being polled, inside the innermost shield, of those whose
+    /// interruption no wait has returned.
+    pub(crate) fn nearest_deadline(&self) -> Deadline {
+        let scopes = successors(self.innermost(), |scope| scope.parent());
+        let inside = scopes.take_while(|scope| !scope.is_shield());
+        let to_come = inside.filter(|scope| !scope.cause().is_some_and(Cause::was_returned));
+        to_come.map(|scope| scope.deadline.get()).min().unwrap_or(Deadline::NEVER)
     }
 }

@@ -80,6 +80,18 @@ pub enum OpenSocket<'a> {
     Adopt(OwnedFd),
 }
 
+/// The process at the other end of a Unix stream, as the system has noted when the stream was connected
+/// (`SO_PEERCRED`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PeerCredentials {
+    /// The effective user.
+    pub uid: u32,
+    /// The effective group.
+    pub gid: u32,
+    /// The process, which may have ended since.
+    pub pid: u32,
+}
+
 /// A property of a socket that can be read and changed. Not every kind of socket has all properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -139,6 +151,9 @@ pub enum Attempt<'a> {
     LocalAddress(&'a mut Option<Address>),
     /// Store the address of the socket at the other end.
     PeerAddress(&'a mut Option<Address>),
+    /// Store who has connected a Unix stream. A kernel that does not know refuses, with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    PeerCredentials(&'a mut Option<PeerCredentials>),
     /// Change a property.
     SetOption(SocketOption),
     /// Read the property that the variant names, and store it.
@@ -211,6 +226,7 @@ impl Attempt<'_> {
             | Self::Shutdown(_)
             | Self::LocalAddress(_)
             | Self::PeerAddress(_)
+            | Self::PeerCredentials(_)
             | Self::SetOption(_)
             | Self::GetOption(_)
             | Self::Close => None,

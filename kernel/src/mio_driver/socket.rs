@@ -4,6 +4,8 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use pikake_traps::PeerCredentials;
 use pikake_traps::{Address, Attempt, Direction, OpenSocket, Opened, SocketOption, first_buffers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
@@ -176,12 +178,21 @@ impl MioSocket {
             Attempt::Shutdown(how) => socket.shutdown(*how)?,
             Attempt::LocalAddress(to) => **to = Some(to_address(&socket.local_addr()?)?),
             Attempt::PeerAddress(to) => **to = Some(to_address(&socket.peer_addr()?)?),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Attempt::PeerCredentials(to) => **to = Some(peer_credentials(socket)?),
             Attempt::SetOption(option) => set_option(socket, *option)?,
             Attempt::GetOption(to) => **to = option(socket, **to)?,
             _ => return Err(io::ErrorKind::Unsupported.into()),
         }
         Ok(0)
     }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn peer_credentials(socket: &Socket) -> io::Result<PeerCredentials> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)?;
+    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    Ok(PeerCredentials { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), pid })
 }
 
 /// Makes a call, and makes it again if a signal cuts it short.

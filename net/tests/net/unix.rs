@@ -8,6 +8,8 @@ use futures::join;
 use pikake::net::{UnixListener, UnixStream};
 use pikake::traps::Closed;
 use pikake::{TimedOut, spawn, timeout_after, yield_now};
+#[cfg(target_os = "linux")]
+use rustix::process::{getegid, geteuid};
 
 use crate::support::scratch::Scratch;
 
@@ -52,6 +54,33 @@ async fn listener_at_a_path_accepts_connections() {
     assert_eq!(server.read(&mut buffer).await.unwrap(), 5);
     drop(server);
     assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[pikake::test]
+async fn peers_of_a_stream_are_known() {
+    let scratch = Scratch::new();
+    let path = scratch.path("listener");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (client, accepted) = join!(UnixStream::connect(&path), listener.accept());
+    let (client, (server, _)) = (client.unwrap(), accepted.unwrap());
+    for stream in [&client, &server] {
+        let peer = stream.peer_credentials().unwrap();
+        assert_eq!(peer.pid, std::process::id());
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        assert_eq!((peer.uid, peer.gid), own);
+    }
+    server.close();
+    assert!(is_closed(&server.peer_credentials().unwrap_err()));
+}
+
+#[test]
+fn a_simulation_knows_no_users() {
+    pikake::sim::example(async {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let error = one.peer_credentials().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    });
 }
 
 #[pikake::test]
