@@ -105,6 +105,7 @@
 //! | serve HTTP with hyper or axum | [`http`] |
 //! | ask HTTP servers | [`http::Client`] |
 //! | query PostgreSQL over pooled connections | [`postgres`] |
+//! | call other processes, and be called | `#[pikake::service]`, [`rpc`] |
 //! | call code that blocks | [`thread::run_in_thread`] and others in [`thread`] |
 //! | read and write files and standard streams | [`fs`], [`stdio`] |
 //! | start other programs | [`process`] |
@@ -128,7 +129,7 @@
 //! | `signals` | yes | [`signal`], [`interrupt_on_signals`], `#[pikake::main(signals)]` | signal-hook |
 //! | `process` | | [`process`] | signal-hook |
 //! | `watch` | | [`fs::watch`] | notify |
-//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `postgres`, TLS | rustls with ring |
+//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `postgres` and `rpc`, TLS | rustls with ring |
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
@@ -141,6 +142,7 @@
 //! | `http-gzip` | | [`http::Client`] decodes gzip and deflate; turns `http-client` on | flate2 |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
 //! | `postgres` | | [`postgres`]; turns `pool` on | tokio-postgres |
+//! | `rpc` | | [`rpc`], `#[pikake::service]` | serde, postcard, serde_json |
 //! | `pool` | | [`pool`]: objects that cost something to make | |
 //! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
 //! | `tokio` | | [`tokio`] | tokio |
@@ -174,6 +176,7 @@
 #![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
 #![cfg_attr(not(feature = "postgres"), doc = "[`postgres`]: #features")]
 #![cfg_attr(not(feature = "pool"), doc = "[`pool`]: #features")]
+#![cfg_attr(not(feature = "rpc"), doc = "[`rpc`]: #features")]
 #![cfg_attr(not(feature = "process"), doc = "[`process`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`signal`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`interrupt_on_signals`]: #features")]
@@ -190,6 +193,8 @@
 pub use pikake_kernel::{Kernel, Kernels, Turn, other_kernels, run, try_run};
 #[cfg(feature = "jobs")]
 pub use pikake_macros::job;
+#[cfg(feature = "rpc")]
+pub use pikake_macros::service;
 pub use pikake_macros::{main, sim, test};
 pub use pikake_task::{TaskGroup, interval, interval_at, task_group, try_task_group};
 pub use pikake_traps::{
@@ -260,6 +265,10 @@ pub use pikake_pool as pool;
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use pikake_postgres as postgres;
+
+#[cfg(feature = "rpc")]
+#[doc(inline)]
+pub use pikake_rpc as rpc;
 
 #[doc(inline)]
 pub use pikake_sync as sync;
@@ -406,6 +415,10 @@ mod book {
 
     #[doc = include_str!("../docs/primitive.md")]
     mod primitive {}
+
+    #[cfg(feature = "rpc")]
+    #[doc = include_str!("../docs/rpc.md")]
+    mod rpc {}
 
     #[doc = include_str!("../docs/tokio.md")]
     mod tokio {}

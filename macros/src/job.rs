@@ -9,9 +9,11 @@ use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Lit, LitInt, LitStr, Pat, Path,
-    PathArguments, ReturnType, Safety, Type,
+    Attribute, Error, FnArg, Ident, ItemFn, Lit, LitInt, LitStr, Pat, Path, ReturnType, Safety,
+    Type,
 };
+
+use crate::returned::value_of;
 
 /// The size of the largest tuple that serde reads.
 const MOST_ARGUMENTS: usize = 16;
@@ -342,29 +344,6 @@ fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
             let message = "a job's arguments must have names, since they can be sent by name";
             Err(Error::new(other.span(), message))
         }
-    }
-}
-
-/// The type of a job's value, and whether the signature has it inside a `Result`.
-fn value_of(output: &ReturnType) -> (Tokens, bool) {
-    let kind = match output {
-        ReturnType::Default => return (quote!(()), false),
-        ReturnType::Type(_, kind) => &**kind,
-    };
-    match value_of_result(kind) {
-        Some(value) => (quote!(#value), true),
-        None => (quote!(#kind), false),
-    }
-}
-
-/// The first argument of a type that is named `Result`.
-fn value_of_result(kind: &Type) -> Option<&Type> {
-    let Type::Path(path) = kind else { return None };
-    let last = path.path.segments.last().filter(|last| last.ident == "Result")?;
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
-    match arguments.args.first()? {
-        GenericArgument::Type(value) => Some(value),
-        _ => None,
     }
 }
 

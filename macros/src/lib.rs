@@ -1,13 +1,18 @@
 //! The attribute macros of pikake. Use them through the `pikake` crate.
 //!
 //! `main`, `test` and `sim` turn an `async fn` into an ordinary function that runs it: `main` and `test` in
-//! a fresh kernel, `sim` in a simulated world for each seed. `test` and `sim` make tests. `job` makes a job.
+//! a fresh kernel, `sim` in a simulated world for each seed. `test` and `sim` make tests. `job` makes a
+//! job, `service` a client and a server.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "jobs")]
 mod job;
+#[cfg(any(feature = "jobs", feature = "rpc"))]
+mod returned;
 mod select;
+#[cfg(feature = "rpc")]
+mod service;
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
@@ -158,6 +163,63 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
     parse_macro_input!(options with parser);
     let function = parse_macro_input!(function as ItemFn);
     job::rewrite(function, found).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// Makes a client and a server of a trait, for calls between processes.
+///
+/// For a trait `Accounts`, `AccountsClient` has the same methods and calls them at a server, and `AccountsServer` offers
+/// an implementation of the trait. See `pikake::rpc`.
+///
+/// Each method is an `async fn` that takes `&self` and owned arguments. serde must be able to write and to read the
+/// arguments and the answer. If the return type is written as a `Result`, the client gets the error as
+/// `rpc::Error::Service`. A method may have a body, for implementations that have none. Attributes of methods:
+///
+/// * `#[idempotent]`: another attempt does no harm, so the client tries again though the first attempt may have been
+///   executed;
+/// * `#[notice]`: nothing is returned, and the client does not wait;
+/// * `#[name = "…"]`: the method's name in messages; by default that in the trait;
+/// * `cfg`, `doc` and `deprecated`: also for the client's method.
+///
+/// Options:
+///
+/// * `name = "Accounts"`: the service's name in messages; by default that of the trait;
+/// * `crate = path`: the path of `pikake::rpc`, if another.
+///
+/// # Examples
+///
+/// ```
+/// #[pikake::service]
+/// pub trait Counter {
+///     /// Adds, and returns the sum.
+///     async fn add(&self, count: u64) -> u64;
+///     #[idempotent]
+///     async fn read(&self) -> u64;
+/// }
+/// ```
+///
+/// What cannot travel does not compile: what serde cannot write and read, such as an `io::Error`, and what is borrowed.
+///
+/// ```compile_fail,E0277
+/// #[pikake::service]
+/// pub trait Files {
+///     async fn size(&self, name: String) -> std::io::Result<u64>;
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::service]
+/// pub trait Files {
+///     async fn size(&self, name: &str) -> Option<u64>;
+/// }
+/// ```
+#[cfg(feature = "rpc")]
+#[proc_macro_attribute]
+pub fn service(options: TokenStream, item: TokenStream) -> TokenStream {
+    let mut found = service::ServiceOptions::default();
+    let parser = syn::meta::parser(|meta| found.take(&meta));
+    parse_macro_input!(options with parser);
+    let item = parse_macro_input!(item as syn::ItemTrait);
+    service::rewrite(item, &found).unwrap_or_else(|error| error.to_compile_error()).into()
 }
 
 /// The expansion of `pikake::select!`, which adds the path of the `pikake` crate in brackets.

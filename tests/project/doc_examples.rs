@@ -20,6 +20,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/tcp.rs", 1, "other kernels, which a simulation does not share a port with"),
     ("net/src/tls.rs", 2, "certificates in files, names of the outside world"),
     ("net/src/tls/listener.rs", 1, "certificates in files"),
+    ("net/src/unix.rs", 1, "a process at the other end"),
     ("os/src/child.rs", 2, "programs of the system"),
     ("os/src/command.rs", 1, "programs of the system"),
     ("os/src/file.rs", 2, "the file system"),
@@ -52,6 +53,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/postgres/src/pool.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/rows.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/transaction.rs", 1, "a PostgreSQL to connect to"),
+    ("services/rpc/src/client.rs", 1, "certificates in files"),
     ("src/lib.rs", 1, "a server that runs until a signal ends it"),
     ("task/src/bounded.rs", 1, "requests that never end"),
     ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
@@ -77,6 +79,7 @@ const CRATES: &[&str] = &[
     "services/jobs",
     "services/pool",
     "services/postgres",
+    "services/rpc",
     "services/tokio",
 ];
 
@@ -97,6 +100,7 @@ const INNER_CRATES: &[&str] = &[
     "pikake_jobs",
     "pikake_pool",
     "pikake_postgres",
+    "pikake_rpc",
     "pikake_tokio",
 ];
 

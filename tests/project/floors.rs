@@ -8,7 +8,7 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 22] = [
+const HOUSE: [(&str, u8, &[&str]); 24] = [
     // They import nothing, and name the roof only in what they write.
     ("pikake-macros", 0, &[]),
     // The commands of the workspace, and what tests need of the system.
@@ -38,6 +38,7 @@ const HOUSE: [(&str, u8, &[&str]); 22] = [
     ),
     ("pikake-http", 2, &["pikake-net", "pikake-pool", "pikake-time", "pikake-traps"]),
     ("pikake-pool", 2, &["pikake-time", "pikake-traps"]),
+    ("pikake-rpc", 2, &["pikake-net", "pikake-sync", "pikake-time", "pikake-traps"]),
     (
         "pikake-amqp",
         2,
@@ -64,6 +65,7 @@ const HOUSE: [(&str, u8, &[&str]); 22] = [
             "pikake-os",
             "pikake-pool",
             "pikake-postgres",
+            "pikake-rpc",
             "pikake-sim",
             "pikake-sync",
             "pikake-task",
@@ -75,6 +77,7 @@ const HOUSE: [(&str, u8, &[&str]); 22] = [
     // Shows what others can build on the roof; nobody imports it.
     ("pikake-libraries", 5, &["pikake"]),
     ("pikake-tutorial", 5, &["pikake"]),
+    ("pikake-accounts", 5, &["pikake"]),
     // The command line of what has jobs, and a program with some.
     ("pikake-cli", 5, &["pikake"]),
 ];

@@ -15,7 +15,7 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 25] = [
+const FEATURES: [&str; 27] = [
     "log-to-stderr",
     "signals",
     "process",
@@ -41,6 +41,8 @@ const FEATURES: [&str; 25] = [
     "jobs-amqp,tls",
     "postgres",
     "postgres,tls",
+    "rpc",
+    "rpc,tls",
 ];
 
 pub(crate) fn ci(arguments: &[String]) -> Result {

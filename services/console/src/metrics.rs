@@ -30,6 +30,16 @@
 //! | `pikake_jobs_running` | gauge | and `job` | the jobs that run |
 //! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | the jobs that a worker has taken, and that wait for the end of another one |
 //! | `pikake_jobs_ended` | counter | and `job`, `outcome` | the runs of jobs that have ended: `done`, `failed`, `retried`, `revoked`, `dead` or `given_back` |
+//! | `pikake_rpc_connections` | gauge | `kernel`, `thread` | the open connections of RPC servers |
+//! | `pikake_rpc_running_calls` | gauge | and `method` | the calls whose handlers run |
+//! | `pikake_rpc_calls` | counter | and `method`, `outcome` | the calls whose handlers have ended: `answered`, `error`, `refused`, `panicked` or `ended` |
+//! | `pikake_rpc_refused_calls` | counter | and `why` | the calls without a handler: `unknown_method`, `arguments` or `overloaded` |
+//! | `pikake_rpc_call_time_seconds` | histogram | and `method` | the time from a request to the end of its handler; of calls that begin after the first text |
+//! | `pikake_rpc_client_connections` | counter | and `outcome`: `opened`, `failed` | the connections of RPC clients |
+//! | `pikake_rpc_client_running_calls` | gauge | and `method` | the calls that wait for their answers |
+//! | `pikake_rpc_client_calls` | counter | and `method`, `outcome` | the calls that have ended: `answered`, `error`, `refused`, `ended`, `connection`, `not_sent` or `given_up` |
+//! | `pikake_rpc_client_repeats` | counter | `kernel`, `thread` | the attempts after the first |
+//! | `pikake_rpc_client_call_time_seconds` | histogram | and `method` | the time from a call to its end, with all attempts; of calls that begin after the first text |
 //! | `process_cpu_seconds` | counter | | the processor time of the process |
 //! | `process_resident_memory_bytes` | gauge | | the memory of the process in RAM |
 //! | `process_open_fds`, `process_max_fds` | gauge | | its descriptors, and their limit |

@@ -1,0 +1,304 @@
+//! A call at the server: what its handler sees, its task, and its end.
+//!
+//! ```text
+//!   request ──▶ task ──(1)──▶ answered
+//!                │ (2)           ▲
+//!                ▼      (1)      │
+//!           interrupted ─────────┤
+//!                │ (3)           │
+//!                ▼               │
+//!             dropped ───────────┘
+//! ```
+//!
+//! (1) The handler returned or panicked. (2) The caller gave up, its time is over, the connection is lost, or the server
+//! ends. (3) The grace is over. Each request has one answer, at whichever end ([`EndOfCall`]).
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use pikake_time::{Deadline, Ticks};
+use pikake_traps::{CancelOnDrop, LocalKey, Panic, Task, current, now, timeout_at, try_current};
+use tracing::Span;
+use tracing::field::{Empty, display};
+
+use crate::figures::{MethodFigures, Outcome};
+use crate::peer::Peer;
+use crate::protocol::{ERROR, Failure};
+use crate::server::{Core, Place};
+use crate::service::{Answer, Given, Handler};
+use crate::session::Session;
+use crate::stream::Ported;
+use crate::trace::TraceContext;
+
+/// A call, as its handler and interceptors see it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CallInfo {
+    /// The service and the method, as `Accounts.transfer`.
+    pub method: &'static str,
+    /// The number of the call on its connection.
+    pub id: u64,
+    /// The client.
+    pub peer: Rc<Peer>,
+    /// When the caller stops waiting.
+    pub deadline: Deadline,
+    /// What the caller has sent with the call.
+    pub metadata: Vec<(String, String)>,
+    /// The trace that the caller has named in the metadata, with an id of this call. See [`trace`](crate::trace).
+    pub trace: Option<TraceContext>,
+}
+
+impl CallInfo {
+    /// The value of the first metadata of this name.
+    pub fn metadata(&self, name: &str) -> Option<&str> {
+        let found = self.metadata.iter().find(|(at, _)| at == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Display for CallInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, call {} of {}", self.method, self.id, self.peer)
+    }
+}
+
+static CURRENT_CALL: u8 = 0;
+
+fn key() -> LocalKey {
+    LocalKey(&raw const CURRENT_CALL as usize)
+}
+
+/// The call whose handler runs in this task; `None` in other tasks, also in those that a handler has started.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::net::TcpListener;
+/// use pikake::rpc::{Client, Server, current_call};
+///
+/// #[pikake::service]
+/// trait Names {
+///     async fn method(&self) -> String;
+/// }
+///
+/// struct Plain;
+///
+/// impl Names for Plain {
+///     async fn method(&self) -> String {
+///         current_call().unwrap().method.to_owned()
+///     }
+/// }
+///
+/// # pikake::sim::example(async {
+/// let listener = TcpListener::bind("127.0.0.1:7000").await?;
+/// let server = pikake::spawn(Server::new().add(NamesServer::new(Plain)).serve(listener));
+/// let names = NamesClient::new(Client::tcp("127.0.0.1:7000"));
+/// assert_eq!(names.method().await?, "Names.method");
+/// # server.cancel().await?;
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub fn current_call() -> Option<Rc<CallInfo>> {
+    try_current()?.local(key())?.downcast().ok()
+}
+
+/// A call whose handler has not ended.
+pub(crate) struct Running {
+    pub(crate) info: Rc<CallInfo>,
+    pub(crate) is_notice: bool,
+    pub(crate) task: RefCell<Option<Task<()>>>,
+    pub(crate) channels: RefCell<Vec<Rc<dyn Ported>>>,
+    /// Drops the handler when the grace is over.
+    pub(crate) grace: RefCell<Option<CancelOnDrop<()>>>,
+}
+
+/// The task of a call.
+pub(crate) async fn handle(end: EndOfCall, handler: Handler) {
+    let (core, info) = (end.session.core().clone(), end.info.clone());
+    let (deadline, grace) = (info.deadline, core.options.grace);
+    let span = end.span.clone();
+    let body = Caught { handler: Some(handler), is_begun: false, core, info, span };
+    let ended = match deadline.is_never() {
+        true => body.await,
+        false if deadline.is_due(now()) => return end.fail(Failure::Ended, OVERDUE),
+        false => match timeout_at(deadline, body).grace(grace).await {
+            Ok(ended) => ended,
+            Err(_) => return end.fail(Failure::Ended, OVERDUE),
+        },
+    };
+    match ended {
+        Ok(answer) => end.answer(answer),
+        Err(panic) => end.panicked(&panic),
+    }
+}
+
+const OVERDUE: &str = "the caller's time is over";
+/// The bytes of an answer for which there is room at first: most are no longer, and need no further allocation.
+const ANSWER_SIZE: usize = 256;
+
+/// A handler with its interceptors, in the call's span. Catches panics, also of a drop.
+struct Caught {
+    handler: Option<Handler>,
+    /// The interceptors are around the handler.
+    is_begun: bool,
+    core: Rc<Core>,
+    info: Rc<CallInfo>,
+    span: Span,
+}
+
+impl Caught {
+    /// Drops the handler inside its span.
+    fn drop_handler(&mut self) -> Result<(), Panic> {
+        let Some(handler) = self.handler.take() else { return Ok(()) };
+        let _entered = self.span.enter();
+        catch_unwind(AssertUnwindSafe(|| drop(handler))).map_err(Panic::new)
+    }
+
+    fn poll_handler(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        if !mem::replace(&mut self.is_begun, true) {
+            // Without values the task has ended.
+            let _ = current().set_local(key(), self.info.clone());
+            let handler = self.handler.take();
+            self.handler = handler.map(|handler| self.core.intercepted(&self.info, handler));
+        }
+        let handler = self.handler.as_mut().expect("a handler is not polled after its end");
+        handler.as_mut().poll(cx)
+    }
+}
+
+impl Future for Caught {
+    type Output = Result<Answer, Panic>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let span = self.span.clone();
+        let polled = {
+            let _entered = span.enter();
+            catch_unwind(AssertUnwindSafe(|| self.poll_handler(cx))).map_err(Panic::new)
+        };
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(answer)) => Poll::Ready(self.drop_handler().map(|()| answer)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        if let Err(panic) = self.drop_handler() {
+            log_panic(&self.info, &panic);
+        }
+    }
+}
+
+fn log_panic(info: &CallInfo, panic: &Panic) {
+    let panic = panic.message().unwrap_or("(not a text)");
+    let CallInfo { method, id, peer, .. } = info;
+    tracing::error!(method, id, %peer, panic, "a handler panicked");
+}
+
+/// The end of a call: answers once, at the latest when it is dropped, and gives back the call's place.
+pub(crate) struct EndOfCall {
+    session: Rc<Session>,
+    info: Rc<CallInfo>,
+    is_notice: bool,
+    /// Also true at a notice's end, which has no answer.
+    is_answered: Cell<bool>,
+    outcome: Cell<Outcome>,
+    span: Span,
+    figures: Rc<MethodFigures>,
+    /// When the call began, if calls are timed.
+    began: Option<Ticks>,
+    _place: Place,
+}
+
+impl EndOfCall {
+    pub(crate) fn new(
+        session: Rc<Session>,
+        info: Rc<CallInfo>,
+        is_notice: bool,
+        figures: Rc<MethodFigures>,
+        place: Place,
+    ) -> Self {
+        let CallInfo { method, id, peer, trace, .. } = &*info;
+        let span = tracing::debug_span!("call", method, %peer, id, trace = Empty, outcome = Empty);
+        if let Some(trace) = trace.as_ref().filter(|_| !span.is_disabled()) {
+            span.record("trace", display(trace));
+        }
+        let began = figures.began();
+        Self {
+            session,
+            info,
+            is_notice,
+            is_answered: Cell::new(is_notice),
+            outcome: Cell::new(Outcome::Ended),
+            span,
+            figures,
+            began,
+            _place: place,
+        }
+    }
+
+    fn answer(self, answer: Answer) {
+        let value = match answer.0 {
+            Given::Failure(failure, text) => return self.fail(failure, &text),
+            Given::Value(value) => value,
+        };
+        if self.is_notice {
+            return self.outcome.set(Outcome::Answered);
+        }
+        let mut body = Vec::with_capacity(ANSWER_SIZE);
+        let codec = self.session.codec();
+        // `Serialize` and the drop of the value are the user's code.
+        let encoded = catch_unwind(AssertUnwindSafe(|| {
+            let encoded = value.encode(codec, &mut body);
+            drop(value);
+            encoded
+        }));
+        match encoded {
+            Ok(Ok(flags)) => {
+                self.is_answered.set(true);
+                if self.session.put_answer(self.info.id, flags, &body) {
+                    let is_error = flags & ERROR != 0;
+                    self.outcome.set(if is_error { Outcome::Error } else { Outcome::Answered });
+                }
+            }
+            Ok(Err(text)) => self.fail(Failure::Answer, &text),
+            Err(payload) => self.panicked(&Panic::new(payload)),
+        }
+    }
+
+    fn panicked(self, panic: &Panic) {
+        log_panic(&self.info, panic);
+        self.fail(Failure::Panicked, "");
+    }
+
+    fn fail(self, failure: Failure, text: &str) {
+        self.outcome.set(match failure {
+            Failure::Panicked => Outcome::Panicked,
+            Failure::Refused => Outcome::Refused,
+            _ => Outcome::Ended,
+        });
+        if !self.is_answered.replace(true) {
+            self.session.put_failure(self.info.id, failure, text);
+        }
+    }
+}
+
+impl Drop for EndOfCall {
+    fn drop(&mut self) {
+        if !self.is_answered.get() {
+            self.session.put_failure(self.info.id, Failure::Ended, "the handler was dropped");
+        }
+        self.session.call_ended(self.info.id);
+        self.figures.ended(self.outcome.get(), self.began);
+        if !self.span.is_disabled() {
+            self.span.record("outcome", self.outcome.get().name());
+        }
+    }
+}

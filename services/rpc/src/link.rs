@@ -1,0 +1,492 @@
+//! A client's side of a connection: calls under way.
+//!
+//! ```text
+//!          (1)            (2)                (3)
+//!   place ────▶ waiting ────▶ answered        │
+//!                 │    (4)             (5)    ▼
+//!                 └────────▶ given up ──────▶ gone
+//! ```
+//!
+//! (1) The request is queued, in a place of the server's limit. (2) The answer arrived, the connection was lost, or the server
+//! left before it took the call. (3) The caller has the answer. (4) The caller was interrupted or dropped: the server gets a
+//! cancel. (5) The answer arrived all the same, and nobody wants it; only then is the place free.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use pikake_net::{Read, Write};
+use pikake_time::Deadline;
+use pikake_traps::{
+    About, Builder, Interrupted, Task, WaitQueue, clock_rate, ignore_after, nearest_deadline, now,
+    sleep,
+};
+
+use crate::codec::{ArgumentWriter, Codec};
+use crate::error::{CallError, Cause, Executed};
+use crate::packet_error::PacketError;
+use crate::packets::{Outbox, Packet, PacketOptions, PacketReader, PacketWriter, open};
+use crate::protocol::{
+    ANSWER, CANCEL, CREDIT, ClientGreeting, DEADLINE, END, ITEM, LEAVE, METADATA, MOST_CHANNELS,
+    NOTICE, REQUEST, STOP, ServerGreeting, put_metadata,
+};
+use crate::service::{Answered, Method};
+use crate::signal::{permit, signal};
+use crate::stream::{Channels, Ported};
+use crate::wire::{put_number, whole_number};
+
+/// Writes the arguments of a call.
+pub(crate) type Arguments<'a> =
+    &'a RefCell<dyn FnMut(&mut ArgumentWriter<'_>) -> Result<(), String> + 'a>;
+
+/// The most calls that a client has under way on a connection, whatever the server's limit is.
+const MOST_CALLS: u64 = u32::MAX as u64;
+/// How long a connection that nobody uses waits for the server's end of it, so that what was sent last is not lost by a
+/// reset.
+const DRAIN: Duration = Duration::from_secs(1);
+/// A timer that is due fires within this time.
+const TIMER_DELAY: Duration = Duration::from_millis(1);
+
+/// How a client speaks on its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkOptions {
+    pub(crate) codec: Codec,
+    /// The items that may arrive in a channel before the first credit.
+    pub(crate) items: usize,
+    pub(crate) packets: PacketOptions,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Progress {
+    #[default]
+    NotSent,
+    Sent,
+    /// The request has channels, which travel once.
+    SentWithChannels,
+}
+
+/// A connection to a server, shared by the calls on it.
+pub(crate) struct Link {
+    packets: RefCell<Option<PacketWriter>>,
+    out: Rc<Outbox>,
+    peer: Rc<str>,
+    codec: Codec,
+    server: ServerGreeting,
+    /// The items that may arrive in a channel before the first credit.
+    items: usize,
+    /// The places of the server's limit.
+    places: WaitQueue,
+    calls: RefCell<BTreeMap<u64, Rc<Call>>>,
+    next: Cell<u64>,
+    /// The last call that the server took, if it takes no more.
+    last_taken: Cell<Option<u64>>,
+    has_answered: Cell<bool>,
+    reader: RefCell<Option<Task<()>>>,
+}
+
+/// A call under way.
+struct Call {
+    end: Cell<Option<End>>,
+    waiter: WaitQueue,
+    is_given_up: Cell<bool>,
+    channels: RefCell<Vec<Rc<dyn Ported>>>,
+}
+
+enum End {
+    Answer {
+        flags: u8,
+        body: Vec<u8>,
+    },
+    Lost(PacketError),
+    /// The server left, and had not taken the call.
+    NotTaken,
+}
+
+impl Call {
+    fn end(&self, end: End) {
+        self.end.set(Some(end));
+        for channel in self.channels.take() {
+            channel.close();
+        }
+        self.waiter.wake(usize::MAX);
+    }
+}
+
+impl Link {
+    /// Says hello on a stream, and starts the task that receives answers.
+    pub(crate) async fn open<S: Read + Write + 'static>(
+        stream: S,
+        peer: &Rc<str>,
+        LinkOptions { codec, items, packets }: LinkOptions,
+    ) -> Result<Rc<Self>, PacketError> {
+        let greeting = ClientGreeting { codec, items: items as u64 };
+        let (reader, packets) = open(stream, packets.greeting(greeting.bytes())).await?;
+        let server = match ServerGreeting::read(reader.greeting()) {
+            Ok(ServerGreeting { calls: 0, .. }) => {
+                return Err(reader.fail(PacketError::Malformed("a server that takes no calls")));
+            }
+            Ok(server) => server,
+            Err(error) => return Err(reader.fail(error)),
+        };
+        let places = usize::try_from(server.calls.min(MOST_CALLS)).unwrap_or(usize::MAX / 2);
+        let link = Rc::new(Self {
+            out: packets.out().clone(),
+            packets: RefCell::new(Some(packets)),
+            peer: peer.clone(),
+            codec,
+            server,
+            items,
+            places: WaitQueue::with_permits(places),
+            calls: RefCell::default(),
+            next: Cell::new(1),
+            last_taken: Cell::new(None),
+            has_answered: Cell::new(false),
+            reader: RefCell::default(),
+        });
+        let task = Builder::new().name(format!("rpc: answers of {peer}"));
+        let task = task.spawn(receive(reader, Rc::downgrade(&link)));
+        link.reader.replace(Some(task));
+        Ok(link)
+    }
+
+    /// Whether a call may begin.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.last_taken.get().is_none() && self.failure().is_none()
+    }
+
+    /// What ended the connection.
+    pub(crate) fn failure(&self) -> Option<PacketError> {
+        self.out.failure()
+    }
+
+    /// Whether the server has answered a call.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered.get()
+    }
+
+    /// Sends a request, and waits for its answer.
+    pub(crate) async fn call(
+        self: &Rc<Self>,
+        method: &Method,
+        metadata: &[(String, String)],
+        arguments: Arguments<'_>,
+        progress: &Cell<Progress>,
+        place: &'static Location<'static>,
+    ) -> Result<Answered, CallError> {
+        let not_sent = |cause| self.error(method, cause, Executed::No);
+        let about = || About::new(format!("a place for {} at {}", method.name, self.peer));
+        if !method.is_notice {
+            let waited = permit(&self.places, place, about).await;
+            waited.map_err(|interrupted| not_sent(Cause::Interrupted(interrupted)))?;
+        }
+        let mut waiting = Waiting { link: self, method, id: 0, call: None };
+        let waited = self.out.wait_for_room(place).await;
+        waited.map_err(|interrupted| not_sent(Cause::Interrupted(interrupted)))?;
+        if self.last_taken.get().is_some() {
+            return Err(not_sent(Cause::ShuttingDown));
+        }
+        let id = self.next.get();
+        let deadline = deadline_ahead();
+        let ((kind, flags), left) = head(method, metadata, deadline);
+        let write = || {
+            self.out.put((kind, flags, id), |bytes| {
+                bytes.extend_from_slice(&method.number.to_le_bytes());
+                if let Some(left) = left {
+                    put_number(bytes, left);
+                }
+                if !metadata.is_empty() {
+                    put_metadata(bytes, metadata).map_err(NotSent::Arguments)?;
+                }
+                let mut writer = ArgumentWriter::new(self.codec, bytes);
+                (arguments.borrow_mut())(&mut writer).map_err(NotSent::Arguments)?;
+                writer.finish();
+                Ok(())
+            })
+        };
+        let (put, channels) = match method.is_notice {
+            // Nothing says when the channels of a notice end, so it has none.
+            true => (write(), Vec::new()),
+            false => Channels::new(&self.out, self.codec, id, self.server.items, self.items)
+                .around(write),
+        };
+        if !channels.is_empty() {
+            progress.set(Progress::SentWithChannels);
+        }
+        if let Err(error) = put {
+            for channel in channels {
+                channel.close();
+            }
+            return Err(not_sent(match error {
+                NotSent::Arguments(text) => Cause::Encode(text),
+                NotSent::Packet(error @ PacketError::TooLarge { .. }) => {
+                    Cause::Encode(error.to_string())
+                }
+                NotSent::Packet(error) => Cause::Connection(error),
+            }));
+        }
+        self.next.set(id + 1);
+        let queued = self.out.queued();
+        if progress.get() == Progress::NotSent {
+            progress.set(Progress::Sent);
+        }
+        for channel in &channels {
+            channel.begin();
+        }
+        if method.is_notice {
+            return Ok(self.answered(method, 0, Vec::new()));
+        }
+        let call = Rc::new(Call {
+            end: Cell::new(None),
+            waiter: WaitQueue::new(),
+            is_given_up: Cell::new(false),
+            channels: RefCell::new(channels),
+        });
+        self.calls.borrow_mut().insert(id, call.clone());
+        waiting.id = id;
+        waiting.call = Some(call.clone());
+        loop {
+            match call.end.take() {
+                Some(End::Answer { flags, body }) => {
+                    waiting.call = None;
+                    let answer = self.answered(method, flags, body).check();
+                    return self.or_interruption(deadline, answer).await;
+                }
+                Some(End::NotTaken) => {
+                    waiting.call = None;
+                    return Err(not_sent(Cause::ShuttingDown));
+                }
+                Some(End::Lost(error)) => {
+                    waiting.call = None;
+                    let executed = match self.out.is_unsent(queued) {
+                        true => Executed::No,
+                        false => Executed::Maybe,
+                    };
+                    return Err(self.error(method, Cause::Connection(error), executed));
+                }
+                None => {}
+            }
+            let about = || About::new(format!("{} at {}, call {id}", method.name, self.peer));
+            if let Err(interrupted) = signal(&call.waiter, place, about).await {
+                let cause = Cause::Interrupted(interrupted);
+                return Err(self.error(method, cause, Executed::Maybe));
+            }
+        }
+    }
+
+    /// The interruption in place of the server's word that the caller's time is over, which may be here before the caller's
+    /// own timer.
+    async fn or_interruption(
+        &self,
+        deadline: Deadline,
+        answer: Result<Answered, CallError>,
+    ) -> Result<Answered, CallError> {
+        let is_ended = |answer: &Result<_, CallError>| matches!(answer, Err(error) if matches!(error.cause, Cause::Ended(_)));
+        if !is_ended(&answer) || !deadline.is_due(now()) {
+            return answer;
+        }
+        match (answer, sleep(TIMER_DELAY).await) {
+            (Err(error), Err(interrupted)) => {
+                Err(CallError { cause: Cause::Interrupted(interrupted), ..error })
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    fn answered(&self, method: &Method, flags: u8, body: Vec<u8>) -> Answered {
+        Answered { method: method.name, peer: self.peer.clone(), codec: self.codec, flags, body }
+    }
+
+    fn error(&self, method: &Method, cause: Cause, executed: Executed) -> CallError {
+        CallError { method: method.name, peer: self.peer.to_string(), cause, executed }
+    }
+
+    /// Understands a packet of the server.
+    fn take(&self, packet: Packet<'_>) -> Result<(), PacketError> {
+        let id = packet.id;
+        if packet.kind == LEAVE {
+            self.last_taken.set(Some(self.last_taken.get().map_or(id, |last| last.min(id))));
+            let not_taken = self.calls.borrow_mut().split_off(&(id.saturating_add(1)));
+            for call in not_taken.into_values() {
+                self.ended(&call, End::NotTaken);
+            }
+            // The first that waits for a place learns it, and passes the place on.
+            self.places.give(1);
+            self.end_if_left();
+            return Ok(());
+        }
+        if self.last_taken.get().is_some_and(|last| id > last) && id < self.next.get() {
+            // The server refuses a call that came after it had left. The caller knows.
+            return Ok(());
+        }
+        let unknown = || PacketError::Malformed("a packet for a call that is not under way");
+        if packet.kind == ANSWER {
+            let call = self.calls.borrow_mut().remove(&id).ok_or_else(unknown)?;
+            self.has_answered.set(true);
+            self.ended(&call, End::Answer { flags: packet.flags, body: packet.body.to_vec() });
+            self.end_if_left();
+            return Ok(());
+        }
+        let call = self.calls.borrow().get(&id).cloned().ok_or_else(unknown)?;
+        if call.is_given_up.get() {
+            return Ok(());
+        }
+        take_channel_packet(&call.channels, packet)
+    }
+
+    /// Ends the connection after its last call, if the server takes no more calls.
+    fn end_if_left(&self) {
+        if self.last_taken.get().is_some() && self.calls.borrow().is_empty() {
+            drop(self.packets.take());
+        }
+    }
+
+    fn ended(&self, call: &Call, end: End) {
+        call.end(end);
+        self.places.give(1);
+    }
+
+    fn fail_calls(&self, error: &PacketError) {
+        let calls = self.calls.take();
+        for call in calls.into_values() {
+            self.ended(&call, End::Lost(error.clone()));
+        }
+        // The first that waits for a place learns it, and passes the place on.
+        self.places.give(1);
+    }
+
+    /// Ends the connection when everything is written.
+    pub(crate) async fn finish(self: Rc<Self>) -> Result<(), Interrupted> {
+        match self.packets.take().map(PacketWriter::finish) {
+            Some(finished) => match finished.await {
+                Err(PacketError::Interrupted(interrupted)) => Err(interrupted),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+}
+
+/// The caller's nearest deadline. One that has passed is none of a call: what the caller awaits after it has learned of the
+/// deadline is its cleanup.
+pub(crate) fn deadline_ahead() -> Deadline {
+    let nearest = nearest_deadline();
+    if nearest.is_due(now()) { Deadline::NEVER } else { nearest }
+}
+
+/// The kind and flags of a request, and what is left of the caller's time in µs.
+fn head(
+    method: &Method,
+    metadata: &[(String, String)],
+    until: Deadline,
+) -> ((u8, u8), Option<u64>) {
+    let kind = if method.is_notice { NOTICE } else { REQUEST };
+    let mut flags = if metadata.is_empty() { 0 } else { METADATA };
+    let now = now();
+    // A deadline that has passed has interrupted the caller before: this call is part of a cleanup.
+    let left = (!until.is_never() && !until.is_due(now)).then(|| {
+        flags |= DEADLINE;
+        let left = clock_rate().duration_ceil(until.ticks().since(now));
+        // Rounded up: the server's time is not over before the caller's.
+        u64::try_from(left.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+    });
+    ((kind, flags), left)
+}
+
+enum NotSent {
+    Arguments(String),
+    Packet(PacketError),
+}
+
+impl From<PacketError> for NotSent {
+    fn from(error: PacketError) -> Self {
+        Self::Packet(error)
+    }
+}
+
+/// Understands a packet of a call's channel.
+pub(crate) fn take_channel_packet(
+    channels: &RefCell<Vec<Rc<dyn Ported>>>,
+    packet: Packet<'_>,
+) -> Result<(), PacketError> {
+    if !matches!(packet.kind, ITEM | END | CREDIT | STOP) {
+        return Err(PacketError::Malformed("a packet of an unknown kind"));
+    }
+    let mut body = packet.body;
+    let index = whole_number(&mut body)?;
+    if index >= MOST_CHANNELS as u64 {
+        return Err(PacketError::Malformed("a packet for a channel that cannot be"));
+    }
+    let channel = channels.borrow().get(index as usize).cloned();
+    // A peer that is newer may have added an argument with a channel.
+    let Some(channel) = channel else { return Ok(()) };
+    match packet.kind {
+        ITEM => channel.item(body),
+        END => channel.ended(packet.flags),
+        CREDIT => channel.credit(whole_number(&mut body)?),
+        _ => channel.stopped(),
+    }
+}
+
+/// A caller that waits. Dropped before the answer, it gives up.
+struct Waiting<'a> {
+    link: &'a Rc<Link>,
+    method: &'a Method,
+    id: u64,
+    call: Option<Rc<Call>>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.id == 0 && !self.method.is_notice {
+            self.link.places.give(1);
+        }
+        let Some(call) = self.call.take() else { return };
+        // An answer that has just come is dropped here.
+        if call.end.take().is_some() {
+            return;
+        }
+        call.is_given_up.set(true);
+        for channel in &*call.channels.borrow() {
+            channel.close();
+        }
+        // A connection that has failed has no calls.
+        let _ = self.link.out.put((CANCEL, 0, self.id), |_| Ok::<_, PacketError>(()));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.request_cancel("nobody uses the connection");
+        }
+    }
+}
+
+/// Receives the server's packets until the connection ends.
+async fn receive<S: Read>(mut reader: PacketReader<S>, link: Weak<Link>) {
+    let error = loop {
+        let packet = match reader.next().await {
+            Ok(Some(packet)) => packet,
+            Ok(None) => break PacketError::Disconnected,
+            Err(error) => break error,
+        };
+        let Some(link) = link.upgrade() else { break PacketError::Disconnected };
+        if let Err(error) = link.take(packet) {
+            break error;
+        }
+    };
+    let Some(link) = link.upgrade() else {
+        // Nobody uses the connection: what is queued is written, and the server ends its side.
+        let rest = async { while let Ok(Some(_)) = reader.next().await {} };
+        ignore_after(DRAIN, rest).await;
+        return;
+    };
+    let error = match error {
+        PacketError::Interrupted(_) => PacketError::Disconnected,
+        error => error,
+    };
+    link.fail_calls(&reader.fail(error));
+}

@@ -1,0 +1,230 @@
+//! Calls between kernels of one process, without sockets.
+//!
+//! A [`LocalConnector`] and a [`LocalListener`] take the places of an address and a socket: the same client and the same
+//! server exchange the same packets, so deadlines, cancels and channels work as between processes.
+//!
+//! # Examples
+//!
+//! ```
+//! use pikake::rpc::{Client, Server, local};
+//!
+//! #[pikake::service]
+//! trait Adder {
+//!     async fn add(&self, left: u64, right: u64) -> u64;
+//! }
+//!
+//! struct Plain;
+//!
+//! impl Adder for Plain {
+//!     async fn add(&self, left: u64, right: u64) -> u64 {
+//!         left + right
+//!     }
+//! }
+//!
+//! let (connector, listener) = local::listener("adder");
+//! let server = std::thread::spawn(move || {
+//!     // Serves until all connectors are gone.
+//!     pikake::run(Server::new().add(AdderServer::new(Plain)).serve(listener))
+//! });
+//! pikake::run(async {
+//!     let adder = AdderClient::new(Client::builder().local(&connector).build());
+//!     assert_eq!(adder.add(2, 3).await.unwrap(), 5);
+//! });
+//! drop(connector);
+//! assert!(server.join().unwrap().is_err());
+//! ```
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, Cursor, Read as _};
+use std::sync::Arc;
+
+use pikake_net::{Listener, Read, Write};
+use pikake_sync::GetError;
+use pikake_sync::shared::Queue;
+use pikake_traps::Closed;
+
+use crate::peer::{Peer, Transport};
+
+/// The connections that may wait to be accepted. Further ones wait to connect.
+const BACKLOG: usize = 128;
+/// The most bytes that are copied for one write.
+const CHUNK: usize = 64 * 1024;
+/// The writes that may wait to be read, in each direction of a connection.
+const CHUNKS: usize = 16;
+
+/// Makes a listener for a server of one kernel, and a connector for clients of other kernels. Errors and listings call
+/// the server `name`.
+///
+/// # Examples
+///
+/// See the [module](self).
+pub fn listener(name: &str) -> (LocalConnector, LocalListener) {
+    let streams = Arc::new(Queue::bounded(BACKLOG));
+    let connector = Connector { name: name.into(), streams: streams.clone() };
+    (LocalConnector(Arc::new(connector)), LocalListener { name: name.into(), streams })
+}
+
+/// Connects clients to the server of a [`LocalListener`]. Any thread may use it.
+#[derive(Clone)]
+pub struct LocalConnector(Arc<Connector>);
+
+struct Connector {
+    name: String,
+    streams: Arc<Queue<LocalStream>>,
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.streams.close();
+    }
+}
+
+impl LocalConnector {
+    /// The name of the server.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Connects to the server, and waits while too many connections are to be accepted.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. A call that is dropped or interrupted makes no connection, or one that ends at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused), if the listener is gone; the interruption.
+    pub async fn connect(&self) -> io::Result<LocalStream> {
+        let (here, there) = LocalStream::pair();
+        match self.0.streams.put(there).await {
+            Ok(()) => Ok(here),
+            Err(error) => match error.interrupted() {
+                Some(interrupted) => Err(interrupted.clone().into()),
+                None => {
+                    let text = format!("the listener of {} is gone", self.0.name);
+                    Err(io::Error::new(io::ErrorKind::ConnectionRefused, text))
+                }
+            },
+        }
+    }
+}
+
+/// Accepts connections of clients of other kernels. It is for [`Server::serve`](crate::Server::serve).
+pub struct LocalListener {
+    name: Arc<str>,
+    streams: Arc<Queue<LocalStream>>,
+}
+
+impl Listener for LocalListener {
+    type Connection = LocalStream;
+    type Address = Arc<str>;
+
+    /// Accepts a connection, waiting until there is one.
+    ///
+    /// # Errors
+    ///
+    /// The interruption; [`Closed`], if all connectors are gone.
+    async fn accept(&self) -> io::Result<(LocalStream, Arc<str>)> {
+        match self.streams.get().await {
+            Ok(stream) => Ok((stream, self.name.clone())),
+            Err(GetError::Interrupted(interrupted)) => Err(interrupted.into()),
+            Err(_) => Err(Closed.into()),
+        }
+    }
+}
+
+impl Drop for LocalListener {
+    fn drop(&mut self) {
+        self.streams.close();
+        // The clients that nobody accepts any more learn it.
+        while self.streams.try_get().is_ok() {}
+    }
+}
+
+/// One end of a connection between two kernels.
+///
+/// The stream behaves like a socket: unread bytes stop the writer, each direction ends separately, and the end of a
+/// kernel ends its streams.
+pub struct LocalStream {
+    incoming: Arc<Queue<Vec<u8>>>,
+    outgoing: Arc<Queue<Vec<u8>>>,
+    /// What was received and not read yet.
+    rest: RefCell<Cursor<Vec<u8>>>,
+}
+
+impl LocalStream {
+    fn pair() -> (Self, Self) {
+        let queue = || Arc::new(Queue::bounded(CHUNKS));
+        let (one, other) = (queue(), queue());
+        let end = |incoming, outgoing| Self { incoming, outgoing, rest: RefCell::default() };
+        (end(one.clone(), other.clone()), end(other, one))
+    }
+}
+
+impl Read for LocalStream {
+    async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !buffer.is_empty() {
+            let count = self.rest.borrow_mut().read(buffer)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            match self.incoming.get().await {
+                Ok(chunk) => drop(self.rest.replace(Cursor::new(chunk))),
+                Err(GetError::Closed) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl Write for LocalStream {
+    async fn write(&self, data: &[u8]) -> io::Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let chunk = &data[..data.len().min(CHUNK)];
+        self.outgoing.put(chunk.to_vec()).await?;
+        Ok(chunk.len())
+    }
+
+    async fn finish(&self) -> io::Result<()> {
+        self.outgoing.close();
+        Ok(())
+    }
+}
+
+impl Drop for LocalStream {
+    fn drop(&mut self) {
+        self.outgoing.close();
+        self.incoming.close();
+    }
+}
+
+impl Transport for LocalStream {
+    fn peer(&self) -> Peer {
+        Peer::new("another kernel of the process")
+    }
+}
+
+impl fmt::Debug for LocalConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LocalConnector").field(&self.0.name).finish()
+    }
+}
+
+impl fmt::Debug for LocalListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LocalListener").field(&self.name).finish()
+    }
+}
+
+impl fmt::Debug for LocalStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalStream")
+            .field("to_read", &self.incoming.len())
+            .field("to_be_read", &self.outgoing.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,937 @@
+//! Packets over a byte stream: the layer below calls, usable by itself.
+//!
+//! ```text
+//! each side sends   hello · frame · frame · … · finish
+//! hello             "PKRP" · lowest version (1 byte) · highest version (1 byte) · frame limit (number)
+//!                   · silence in ms (number) · length of the greeting (number) · greeting
+//! frame             length of the body (number) · kind and flags (1 byte) · id (number) · body
+//! number            LEB128: seven bits a byte, the lowest first; the highest bit says that another byte follows
+//! finish            a frame of the kind 30, the last one
+//! ```
+//!
+//! The kind of a frame are the upper five bits of its byte, and the flags the lower three. The kinds up to 29 are packets.
+//! A frame of the kind 31 is a heartbeat, which says nothing but that the sender is alive. The bodies of heartbeats and
+//! of `finish` are ignored. A number has no more bytes than it needs, and at most 64 bits.
+//!
+//! Both sides send their hello at once. The version of the frames is 1, the only one so far. A side takes no frame whose
+//! body is larger than the frame limit that it has declared. It gives up when nothing has come for its silence, and so
+//! the other side sends a heartbeat whenever it has sent nothing for a third of that.
+//!
+//! The sides finish independently: after `finish` a side half-closes the stream, and goes on receiving. A stream that ends
+//! without `finish` has failed, in both directions.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::mem;
+use std::panic::Location;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pikake_net::{Read, Write};
+use pikake_time::{Deadline, Ticks};
+use pikake_traps::{
+    About, Builder, Interrupted, Task, WaitQueue, clock_rate, ignore_after, now, timeout_after,
+    timeout_at, try_current,
+};
+
+pub use crate::packet_error::PacketError;
+use crate::signal::{permit, signal};
+use crate::wire::{ALL_FLAGS, Header, MOST_KIND, put_number, take_number};
+
+const MAGIC: [u8; 4] = *b"PKRP";
+/// The only version of the frames.
+const VERSION: u8 = 1;
+/// Says that the sender is alive.
+const HEARTBEAT: u8 = MOST_KIND;
+/// Says that the sender sends nothing more.
+const FINISH: u8 = MOST_KIND - 1;
+/// The most bytes of a greeting.
+const GREETING_LIMIT: usize = 64 * 1024;
+/// The number of heartbeats in the time after which the peer gives up.
+const BEATS: u32 = 3;
+const LEAST_BEAT: Duration = Duration::from_millis(100);
+/// A peer may send heartbeats as rarely as that.
+const LEAST_SILENCE: Duration = Duration::from_millis(100 * (BEATS as u64 + 1));
+/// The bytes that a reader asks for at first, and again after it was idle.
+const LEAST_READ: usize = 1024;
+/// A buffer that has grown beyond this is not kept.
+const KEPT_SIZE: usize = 64 * 1024;
+
+/// How packets are sent and received.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::rpc::packets::PacketOptions;
+/// use std::time::Duration;
+///
+/// let small = PacketOptions::new().frame_limit(64 * 1024).queue_limit(16 * 1024);
+/// let patient = small.clone().stall(Duration::from_secs(120));
+/// ```
+#[derive(Clone, Debug)]
+pub struct PacketOptions {
+    pub(crate) frame_limit: usize,
+    pub(crate) queue_limit: usize,
+    pub(crate) silence: Duration,
+    pub(crate) stall: Duration,
+    pub(crate) greeting: Vec<u8>,
+}
+
+impl PacketOptions {
+    /// The greatest kind of a packet that users may send. The kinds above are those of the stream.
+    pub const MOST_KIND: u8 = FINISH - 1;
+    /// The flags that a packet may have.
+    pub const ALL_FLAGS: u8 = ALL_FLAGS;
+
+    /// The default options.
+    pub fn new() -> Self {
+        Self {
+            frame_limit: 1024 * 1024,
+            queue_limit: 256 * 1024,
+            silence: Duration::from_secs(30),
+            stall: Duration::from_secs(30),
+            greeting: Vec::new(),
+        }
+    }
+
+    /// The most bytes of a body that this side receives, 1 MiB by default. The peer learns the limit and sends no
+    /// larger one.
+    pub fn frame_limit(mut self, bytes: usize) -> Self {
+        self.frame_limit = bytes;
+        self
+    }
+
+    /// The bytes that may wait to be written before [`PacketWriter::send`] waits, 256 KiB by default. The last packet
+    /// may exceed the limit.
+    pub fn queue_limit(mut self, bytes: usize) -> Self {
+        self.queue_limit = bytes;
+        self
+    }
+
+    /// After how long without a byte of the peer this side gives up, 30 s by default. The peer learns the time, and sends
+    /// a heartbeat whenever it has sent nothing for a third of it. Less than 400 ms counts as 400 ms.
+    ///
+    /// Only the time in which a task waits in [`PacketReader::next`] counts.
+    pub fn silence(mut self, length: Duration) -> Self {
+        self.silence = length;
+        self
+    }
+
+    /// How long a frame may take to arrive, and how long the peer may take no byte while something is to be
+    /// written, 30 s by default. Also the limit of the hello, and of the end of the stream.
+    ///
+    /// Only the time in which a task waits in [`PacketReader::next`] counts for a frame.
+    pub fn stall(mut self, length: Duration) -> Self {
+        self.stall = length;
+        self
+    }
+
+    /// What the peer gets before the first packet, at most 64 KiB.
+    pub fn greeting(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.greeting = bytes.into();
+        self
+    }
+}
+
+impl Default for PacketOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A packet that was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// What the packet is, at most [`PacketOptions::MOST_KIND`].
+    pub kind: u8,
+    /// Three bits.
+    pub flags: u8,
+    /// What the packet belongs to.
+    pub id: u64,
+    /// The content.
+    pub body: &'a [u8],
+}
+
+/// Begins to send and receive packets on a stream: sends the hello, and waits for the peer's.
+///
+/// A task writes what is sent, joined into few writes. The task ends, and half-closes the stream, when all writers
+/// have been dropped and everything is written.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::net::MemoryStream;
+/// use pikake::rpc::packets::{PacketOptions, open};
+///
+/// # pikake::sim::example(async {
+/// let (here, there) = MemoryStream::pair(4096);
+/// let peer = pikake::spawn(async move {
+///     let (mut packets, sender) = open(there, PacketOptions::new()).await?;
+///     while let Some(packet) = packets.next().await? {
+///         sender.send(packet.kind, 0, packet.id, &packet.body.to_ascii_uppercase()).await?;
+///     }
+///     Ok::<_, pikake::rpc::packets::PacketError>(())
+/// });
+/// let (mut packets, sender) = open(here, PacketOptions::new()).await?;
+/// sender.send(1, 0, 7, b"hello").await?;
+/// let packet = packets.next().await?.unwrap();
+/// assert_eq!((packet.id, packet.body), (7, &b"HELLO"[..]));
+/// drop(sender);
+/// peer.await.unwrap()?;
+/// # Ok::<_, pikake::rpc::packets::PacketError>(()) }).unwrap();
+/// ```
+///
+/// # Cancellation
+///
+/// An interruption point. A call that is dropped or interrupted closes the stream.
+///
+/// # Errors
+///
+/// [`PacketError`]; also if the peer is none of this protocol, or of no version in common.
+///
+/// # Panics
+///
+/// Outside a task.
+pub async fn open<S: Read + Write + 'static>(
+    stream: S,
+    options: PacketOptions,
+) -> Result<(PacketReader<S>, PacketWriter), PacketError> {
+    if options.greeting.len() > GREETING_LIMIT {
+        return Err(PacketError::TooLarge { size: options.greeting.len(), limit: GREETING_LIMIT });
+    }
+    let stream = Rc::new(stream);
+    let out = Rc::new(Outbox::new(&options));
+    let sender = PacketWriter::new(&out);
+    // Made here: a task that is cancelled before its first step ends without one.
+    let ended = Ended { out: out.clone(), is_whole: false };
+    let writing = write_packets(stream.clone(), ended, options.stall);
+    let task = Builder::new().name("packets: writer").spawn(writing);
+    out.writer.replace(Some(task));
+    let mut reader = PacketReader {
+        stream,
+        out: out.clone(),
+        buffer: Vec::new(),
+        taken: 0,
+        filled: 0,
+        read_size: LEAST_READ,
+        silent: Waited { limit: options.silence.max(LEAST_SILENCE), ticks: 0 },
+        stalled: Waited { limit: options.stall, ticks: 0 },
+        is_finished: false,
+        frame_limit: options.frame_limit,
+        greeting: Vec::new(),
+    };
+    let mut opening = Opening(Some(out));
+    match timeout_after(options.stall, reader.receive_hello()).await {
+        Ok(Ok(())) => {
+            opening.0 = None;
+            Ok((reader, sender))
+        }
+        Ok(Err(error)) => Err(reader.fail(error)),
+        Err(_) => Err(reader.fail(PacketError::Silent(options.stall))),
+    }
+}
+
+/// The wait for the hello. Its drop closes the stream.
+struct Opening(Option<Rc<Outbox>>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(out) = self.0.take() {
+            out.fail(PacketError::Disconnected);
+        }
+    }
+}
+
+/// What waits to be written, shared by the writers, the task that writes, and the reader.
+pub(crate) struct Outbox {
+    bytes: RefCell<Vec<u8>>,
+    /// Where a body is made before its length is known.
+    body: RefCell<Vec<u8>>,
+    /// The number of bytes that were queued, and of those that were written.
+    queued: Cell<u64>,
+    written: Cell<u64>,
+    /// The number of bytes that the task had begun to write when the connection failed.
+    begun: Cell<u64>,
+    limit: usize,
+    /// The most bytes of a body that the peer takes.
+    frame_limit: Cell<usize>,
+    beat: Cell<Duration>,
+    /// The task waits here until there is something to do.
+    work: WaitQueue,
+    /// The permit of the sender whose turn it is. The others wait for it, the first one first.
+    turn: WaitQueue,
+    /// The sender whose turn it is waits here.
+    room: WaitQueue,
+    /// The waits for the end of the task, or of what was queued.
+    ended: WaitQueue,
+    /// The waits for a failure, beside that of the reader.
+    failed: WaitQueue,
+    writers: Cell<usize>,
+    /// The last writer is gone, and everything is written.
+    is_finished: Cell<bool>,
+    failure: RefCell<Option<PacketError>>,
+    /// The wait of the reader.
+    reader: RefCell<Option<Waker>>,
+    writer: RefCell<Option<Task<()>>>,
+}
+
+impl Outbox {
+    fn new(options: &PacketOptions) -> Self {
+        let mut hello = MAGIC.to_vec();
+        hello.extend([VERSION, VERSION]);
+        put_number(&mut hello, options.frame_limit as u64);
+        put_number(&mut hello, u64::try_from(options.silence.as_millis()).unwrap_or(u64::MAX));
+        put_number(&mut hello, options.greeting.len() as u64);
+        hello.extend(&options.greeting);
+        Self {
+            queued: Cell::new(hello.len() as u64),
+            written: Cell::new(0),
+            begun: Cell::new(u64::MAX),
+            bytes: RefCell::new(hello),
+            body: RefCell::default(),
+            limit: options.queue_limit.max(1),
+            frame_limit: Cell::new(usize::MAX),
+            beat: Cell::new(options.stall),
+            work: WaitQueue::new(),
+            turn: WaitQueue::with_permits(1),
+            room: WaitQueue::new(),
+            ended: WaitQueue::new(),
+            failed: WaitQueue::new(),
+            writers: Cell::new(0),
+            is_finished: Cell::new(false),
+            failure: RefCell::default(),
+            reader: RefCell::default(),
+            writer: RefCell::default(),
+        }
+    }
+
+    /// Queues a packet, however much is queued.
+    pub(crate) fn put<E: From<PacketError>>(
+        &self,
+        (kind, flags, id): (u8, u8, u64),
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(failure) = &*self.failure.borrow() {
+            return Err(failure.clone().into());
+        }
+        if self.is_finished.get() {
+            return Err(PacketError::Disconnected.into());
+        }
+        // `write` may be code of users, which may send as well.
+        let mut body = self.body.take();
+        body.clear();
+        let written = write(&mut body);
+        let limit = self.frame_limit.get();
+        let result = match written {
+            Ok(()) if body.len() > limit => {
+                Err(PacketError::TooLarge { size: body.len(), limit }.into())
+            }
+            Ok(()) => {
+                let mut bytes = self.bytes.borrow_mut();
+                let before = bytes.len();
+                Header { kind, flags, id, length: body.len() }.put(&mut bytes);
+                bytes.extend_from_slice(&body);
+                self.queued.set(self.queued.get() + (bytes.len() - before) as u64);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        if body.capacity() <= KEPT_SIZE {
+            self.body.replace(body);
+        }
+        self.work.wake(1);
+        result
+    }
+
+    /// The bytes that are not written yet.
+    fn waiting(&self) -> u64 {
+        self.queued.get() - self.written.get()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting() < self.limit as u64
+    }
+
+    /// The number of bytes that were queued.
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued.get()
+    }
+
+    /// Whether the connection has failed before the last of so many bytes, the end of a packet, was begun to be written.
+    pub(crate) fn is_unsent(&self, queued: u64) -> bool {
+        queued > self.begun.get()
+    }
+
+    pub(crate) fn failure(&self) -> Option<PacketError> {
+        self.failure.borrow().clone()
+    }
+
+    /// Waits until there is room, or the connection has failed. Callers get their turn in the order of their calls.
+    pub(crate) async fn wait_for_room(
+        &self,
+        place: &'static Location<'static>,
+    ) -> Result<(), Interrupted> {
+        /// Passes the turn on.
+        struct Turn<'a>(&'a WaitQueue);
+
+        impl Drop for Turn<'_> {
+            fn drop(&mut self) {
+                self.0.give(1);
+            }
+        }
+
+        let is_over = || self.has_room() || self.failure.borrow().is_some();
+        if self.turn.free() > 0 && is_over() {
+            return Ok(());
+        }
+        let about =
+            || About::new(format!("room to send: {} bytes wait for the peer", self.waiting()));
+        permit(&self.turn, place, about).await?;
+        let _turn = Turn(&self.turn);
+        while !is_over() {
+            signal(&self.room, place, about).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the connection has failed. For listings, `about` says what goes on meanwhile.
+    pub(crate) async fn failed(
+        &self,
+        place: &'static Location<'static>,
+        about: impl Fn() -> About,
+    ) -> Result<(), Interrupted> {
+        while self.failure.borrow().is_none() {
+            signal(&self.failed, place, &about).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection, unless it has failed before. Returns the first failure.
+    pub(crate) fn fail(&self, error: PacketError) -> PacketError {
+        let first = self.failure.borrow_mut().get_or_insert(error).clone();
+        let unsent = self.bytes.take().len() as u64;
+        if unsent > 0 {
+            self.begun.set(self.queued.get() - unsent);
+        }
+        self.room.wake(usize::MAX);
+        self.work.wake(1);
+        if let Some(writer) = &*self.writer.borrow() {
+            writer.request_cancel("the connection has failed");
+        }
+        self.failed.wake(usize::MAX);
+        let reader = self.reader.take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        first
+    }
+
+    /// Has the failure wake the reader.
+    fn poll_failed(&self, cx: &Context<'_>) -> Poll<PacketError> {
+        if let Some(failure) = self.failure() {
+            return Poll::Ready(failure);
+        }
+        let mut reader = self.reader.borrow_mut();
+        if !reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+            reader.replace(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// Sends packets. The clones share a connection.
+///
+/// The drop of the last one finishes this side, as [`finish`](Self::finish) does.
+pub struct PacketWriter(Rc<Outbox>);
+
+impl PacketWriter {
+    fn new(out: &Rc<Outbox>) -> Self {
+        out.writers.set(out.writers.get() + 1);
+        Self(out.clone())
+    }
+
+    pub(crate) fn out(&self) -> &Rc<Outbox> {
+        &self.0
+    }
+
+    /// Queues a packet. Waits while the queue has no room; callers that wait get their turn in the order of their calls.
+    ///
+    /// # Examples
+    ///
+    /// See [`open`].
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. A call that is dropped or interrupted sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection; [`PacketError::TooLarge`], if the peer takes no packet of that size.
+    ///
+    /// # Panics
+    ///
+    /// If the kind or the flags are none of a packet.
+    #[track_caller]
+    pub fn send<'a>(
+        &'a self,
+        kind: u8,
+        flags: u8,
+        id: u64,
+        body: &'a [u8],
+    ) -> impl Future<Output = Result<(), PacketError>> + 'a {
+        assert!(kind <= PacketOptions::MOST_KIND, "{kind} is no kind of a packet");
+        assert!(
+            flags <= PacketOptions::ALL_FLAGS,
+            "{flags} has other flags than those of a packet"
+        );
+        let place = Location::caller();
+        async move {
+            self.0.wait_for_room(place).await.map_err(PacketError::Interrupted)?;
+            self.0.put((kind, flags, id), |bytes| {
+                bytes.extend_from_slice(body);
+                Ok(())
+            })
+        }
+    }
+
+    /// Drops this writer, and waits until all is written that was queued before. If it was the last one, the stream is
+    /// half-closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::net::MemoryStream;
+    /// use pikake::rpc::packets::{PacketOptions, open};
+    ///
+    /// # pikake::sim::example(async {
+    /// let (here, there) = MemoryStream::pair(4096);
+    /// let peer = pikake::spawn(open(there, PacketOptions::new()));
+    /// let (_packets, sender) = open(here, PacketOptions::new()).await?;
+    /// let (mut received, _sender) = peer.await.unwrap()?;
+    /// sender.send(1, 0, 0, b"the last").await?;
+    /// sender.finish().await?;
+    /// assert_eq!(received.next().await?.unwrap().body, b"the last");
+    /// assert!(received.next().await?.is_none());
+    /// # Ok::<_, pikake::rpc::packets::PacketError>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. What is queued is written all the same.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection.
+    #[track_caller]
+    pub fn finish(self) -> impl Future<Output = Result<(), PacketError>> {
+        let (place, out) = (Location::caller(), self.0.clone());
+        drop(self);
+        let queued = out.queued.get();
+        async move {
+            let is_written = || out.writers.get() > 0 && out.written.get() >= queued;
+            while out.writer.borrow().is_some() && !is_written() {
+                let about = || About::new("the end of what is sent");
+                signal(&out.ended, place, about).await.map_err(PacketError::Interrupted)?;
+            }
+            out.failure().map_or(Ok(()), Err)
+        }
+    }
+}
+
+impl Clone for PacketWriter {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for PacketWriter {
+    fn drop(&mut self) {
+        self.0.writers.set(self.0.writers.get() - 1);
+        self.0.work.wake(1);
+    }
+}
+
+/// How long the reader has waited. Time in which nobody receives does not count: the bytes may be there.
+struct Waited {
+    limit: Duration,
+    ticks: u64,
+}
+
+impl Waited {
+    /// When the limit is reached by a wait that begins now.
+    fn end(&self, now: Ticks) -> Deadline {
+        let limit = clock_rate().ticks_ceil(self.limit);
+        Deadline::at(now.saturating_add(limit.saturating_sub(self.ticks)))
+    }
+}
+
+/// A wait for bytes. Its drop counts the time.
+struct WaitForBytes<'a> {
+    begun: Ticks,
+    silent: &'a mut Waited,
+    stalled: &'a mut Waited,
+    /// A frame has begun to arrive.
+    is_in_frame: bool,
+    has_bytes: bool,
+}
+
+impl Drop for WaitForBytes<'_> {
+    fn drop(&mut self) {
+        if self.has_bytes {
+            self.silent.ticks = 0;
+            if !self.is_in_frame {
+                return;
+            }
+        }
+        // A kernel that has ended has no time.
+        let ticks = try_current().map_or(0, |_| now().since(self.begun));
+        self.silent.ticks += if self.has_bytes { 0 } else { ticks };
+        self.stalled.ticks += if self.is_in_frame { ticks } else { 0 };
+    }
+}
+
+/// Receives packets.
+///
+/// After its drop nobody receives: the peer waits as soon as the stream's buffers are full. The writers go on.
+pub struct PacketReader<S> {
+    stream: Rc<S>,
+    out: Rc<Outbox>,
+    /// The bytes at `taken..filled` have arrived, and were not returned.
+    buffer: Vec<u8>,
+    taken: usize,
+    filled: usize,
+    /// The bytes to ask for: more when as many came, fewer when few came.
+    read_size: usize,
+    /// The wait for any byte.
+    silent: Waited,
+    /// The wait for the rest of a frame.
+    stalled: Waited,
+    is_finished: bool,
+    frame_limit: usize,
+    greeting: Vec<u8>,
+}
+
+impl<S: Read> PacketReader<S> {
+    /// What the peer has said before the first packet. See [`PacketOptions::greeting`].
+    pub fn greeting(&self) -> &[u8] {
+        &self.greeting
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// Waits for the next packet; `None` when the peer has said that no more follows.
+    ///
+    /// A peer that takes nothing ends the connection in this direction as well.
+    ///
+    /// # Examples
+    ///
+    /// See [`open`].
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. A call that is dropped or interrupted takes no packet, and no part of one.
+    ///
+    /// # Errors
+    ///
+    /// What ended the connection, in both directions. Interruptions end nothing.
+    pub async fn next(&mut self) -> Result<Option<Packet<'_>>, PacketError> {
+        let (header, start) = loop {
+            match self.take_frame() {
+                Ok(Some((header, _))) if header.kind == HEARTBEAT => {}
+                Ok(Some((header, _))) if header.kind == FINISH => self.is_finished = true,
+                Ok(Some(_)) if self.is_finished => {
+                    return Err(self.fail(PacketError::Malformed("a packet after the last one")));
+                }
+                Ok(Some(frame)) => break frame,
+                Ok(None) if self.is_finished => return Ok(None),
+                Ok(None) => match self.receive().await {
+                    Ok(()) => {}
+                    Err(error @ PacketError::Interrupted(_)) => return Err(error),
+                    Err(error) => return Err(self.fail(error)),
+                },
+                Err(error) => return Err(self.fail(error)),
+            }
+        };
+        let body = &self.buffer[start..start + header.length];
+        Ok(Some(Packet { kind: header.kind, flags: header.flags, id: header.id, body }))
+    }
+
+    /// The bytes that were not returned.
+    fn arrived(&self) -> &[u8] {
+        &self.buffer[self.taken..self.filled]
+    }
+
+    /// Takes a frame that has arrived: its header, and where its body starts.
+    fn take_frame(&mut self) -> Result<Option<(Header, usize)>, PacketError> {
+        let arrived = self.arrived();
+        let Some((header, size)) = Header::take(arrived)? else { return Ok(None) };
+        if header.length > self.frame_limit {
+            let (size, limit) = (header.length, self.frame_limit);
+            return Err(PacketError::TooLarge { size, limit });
+        }
+        if arrived.len() - size < header.length {
+            return Ok(None);
+        }
+        let start = self.taken + size;
+        self.taken = start + header.length;
+        self.stalled.ticks = 0;
+        Ok(Some((header, start)))
+    }
+
+    /// Waits for bytes. A drop loses none.
+    async fn receive(&mut self) -> Result<(), PacketError> {
+        self.buffer.copy_within(self.taken..self.filled, 0);
+        self.filled -= self.taken;
+        self.taken = 0;
+        let filled = self.filled;
+        if filled == 0 && self.buffer.len() > 2 * self.read_size {
+            self.buffer = Vec::new();
+        }
+        // The buffer grows with what has arrived, not with the length that the peer declares.
+        let rest = match Header::take(&self.buffer[..filled]) {
+            Ok(Some((header, size))) => header.length.saturating_add(size).saturating_sub(filled),
+            _ => 0,
+        };
+        let room = rest.min(filled).max(self.read_size);
+        if self.buffer.len() < filled + room {
+            self.buffer.resize(filled + room, 0);
+        }
+        let begun = now();
+        let silent = self.silent.end(begun);
+        let is_in_frame = filled > 0;
+        let stalled = if is_in_frame { self.stalled.end(begun) } else { Deadline::NEVER };
+        let mut wait = WaitForBytes {
+            begun,
+            silent: &mut self.silent,
+            stalled: &mut self.stalled,
+            is_in_frame,
+            has_bytes: false,
+        };
+        let mut read = pin!(self.stream.read(&mut self.buffer[filled..filled + room]));
+        let read = poll_fn(|cx| match read.as_mut().poll(cx) {
+            Poll::Ready(read) => Poll::Ready(read.map_err(PacketError::from)),
+            Poll::Pending => self.out.poll_failed(cx).map(Err),
+        });
+        match timeout_at(silent.min(stalled), read).await {
+            Ok(Ok(0)) => Err(PacketError::Disconnected),
+            Ok(Ok(count)) => {
+                self.filled += count;
+                if count == room {
+                    self.read_size = (2 * self.read_size).min(KEPT_SIZE);
+                } else if count < self.read_size / 4 {
+                    self.read_size = (self.read_size / 2).max(LEAST_READ);
+                }
+                wait.has_bytes = true;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) if stalled < silent => Err(PacketError::Stalled(wait.stalled.limit)),
+            Err(_) => Err(PacketError::Silent(wait.silent.limit)),
+        }
+    }
+
+    async fn receive_hello(&mut self) -> Result<(), PacketError> {
+        loop {
+            match self.take_hello()? {
+                true => return Ok(()),
+                false => self.receive().await?,
+            }
+        }
+    }
+
+    /// Takes the peer's hello, if all of it has arrived.
+    fn take_hello(&mut self) -> Result<bool, PacketError> {
+        let arrived = self.arrived();
+        let known = arrived.len().min(MAGIC.len());
+        if arrived[..known] != MAGIC[..known] {
+            return Err(PacketError::Foreign);
+        }
+        let Some((&[lowest, highest], mut rest)) =
+            arrived[known..].split_first_chunk::<2>().filter(|_| known == MAGIC.len())
+        else {
+            return Ok(false);
+        };
+        if !(lowest..=highest).contains(&VERSION) {
+            return Err(PacketError::Version { lowest, highest });
+        }
+        let (Some(frame_limit), Some(silence), Some(length)) =
+            (take_number(&mut rest)?, take_number(&mut rest)?, take_number(&mut rest)?)
+        else {
+            return Ok(false);
+        };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > GREETING_LIMIT {
+            return Err(PacketError::TooLarge { size: length, limit: GREETING_LIMIT });
+        }
+        let Some((greeting, rest)) = rest.split_at_checked(length) else { return Ok(false) };
+        let (greeting, taken) = (greeting.to_vec(), arrived.len() - rest.len());
+        self.greeting = greeting;
+        self.taken += taken;
+        self.stalled.ticks = 0;
+        self.out.frame_limit.set(usize::try_from(frame_limit).unwrap_or(usize::MAX));
+        let beat = Duration::from_millis(silence) / BEATS;
+        self.out.beat.set(beat.max(LEAST_BEAT));
+        // The task waits for the time before the hello.
+        self.out.work.wake(1);
+        Ok(true)
+    }
+
+    /// Ends the connection in both directions.
+    pub(crate) fn fail(&self, error: PacketError) -> PacketError {
+        self.out.fail(error)
+    }
+}
+
+impl fmt::Debug for PacketWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketWriter").field("queued", &self.0.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl<S> fmt::Debug for PacketReader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let buffered = self.filled - self.taken;
+        f.debug_struct("PacketReader").field("buffered", &buffered).finish_non_exhaustive()
+    }
+}
+
+/// Writes what is queued, until all writers are gone or the connection has failed.
+async fn write_packets<S: Write>(stream: Rc<S>, mut ended: Ended, stall: Duration) {
+    match write_until_end(&*stream, &ended.out, stall).await {
+        Ok(()) => ended.is_whole = true,
+        Err(error) => drop(ended.out.fail(error)),
+    }
+}
+
+/// Notes the end of the task that writes, also by an abort.
+struct Ended {
+    out: Rc<Outbox>,
+    /// The last byte is written.
+    is_whole: bool,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let out = &self.out;
+        let task = out.writer.take();
+        if !self.is_whole {
+            out.fail(PacketError::Disconnected);
+        }
+        out.ended.wake(usize::MAX);
+        drop(task);
+    }
+}
+
+async fn write_until_end<S: Write>(
+    stream: &S,
+    out: &Outbox,
+    stall: Duration,
+) -> Result<(), PacketError> {
+    let place = Location::caller();
+    let mut writing = Vec::new();
+    loop {
+        mem::swap(&mut writing, &mut *out.bytes.borrow_mut());
+        if !writing.is_empty() {
+            write_bytes(stream, &writing, stall).await?;
+            out.written.set(out.written.get() + writing.len() as u64);
+            match writing.capacity() > KEPT_SIZE {
+                true => writing = Vec::new(),
+                false => writing.clear(),
+            }
+            out.room.wake(1);
+            out.ended.wake(usize::MAX);
+            continue;
+        }
+        if let Some(failure) = out.failure() {
+            return Err(failure);
+        }
+        if out.writers.get() == 0 {
+            break;
+        }
+        let about = || About::new("packets to send");
+        match ignore_after(out.beat.get(), signal(&out.work, place, about)).await {
+            Some(woken) => woken.map_err(PacketError::Interrupted)?,
+            None => {
+                // An idle connection keeps no buffers.
+                writing = Vec::new();
+                out.body.take();
+                out.put((HEARTBEAT, 0, 0), |_| Ok::<_, PacketError>(()))?;
+            }
+        }
+    }
+    out.is_finished.set(true);
+    Header { kind: FINISH, flags: 0, id: 0, length: 0 }.put(&mut writing);
+    write_bytes(stream, &writing, stall).await?;
+    match timeout_after(stall, stream.finish()).await {
+        Ok(finished) => finished.map_err(PacketError::from),
+        Err(_) => Err(PacketError::Stalled(stall)),
+    }
+}
+
+/// Writes all bytes. The peer must take some in each `stall`.
+async fn write_bytes<S: Write>(
+    stream: &S,
+    mut bytes: &[u8],
+    stall: Duration,
+) -> Result<(), PacketError> {
+    while !bytes.is_empty() {
+        match timeout_after(stall, stream.write(bytes)).await {
+            Ok(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+            Ok(Ok(count)) => bytes = &bytes[count..],
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(PacketError::Stalled(stall)),
+        }
+    }
+    match timeout_after(stall, stream.flush()).await {
+        Ok(flushed) => flushed.map_err(PacketError::from),
+        Err(_) => Err(PacketError::Stalled(stall)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pikake_net::{MemoryStream, Write};
+    use pikake_traps::{spawn, timeout_after};
+
+    use super::{KEPT_SIZE, LEAST_READ, PacketOptions, open};
+    use crate::wire::Header;
+
+    fn frame(length: usize, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Header { kind: 1, flags: 0, id: 1, length }.put(&mut bytes);
+        [&bytes, body].concat()
+    }
+
+    #[test]
+    fn buffers_have_the_size_of_what_comes() {
+        pikake::sim::example(async {
+            let (here, there) = MemoryStream::pair(10_000_000);
+            let peer = spawn(open(there, PacketOptions::new()));
+            let (mut packets, _sender) = open(here, PacketOptions::new()).await.unwrap();
+            let (peer, _peer_sender) = peer.await.unwrap().unwrap();
+            // The declared length is within the limit, and nothing of it comes.
+            peer.stream().write_all(&frame(1_000_000, &[0; 10])).await.unwrap();
+            assert!(timeout_after(Duration::from_secs(1), packets.next()).await.is_err());
+            assert!(packets.buffer.capacity() <= 4 * LEAST_READ, "{}", packets.buffer.capacity());
+            peer.stream().write_all(&vec![0; 1_000_000 - 10]).await.unwrap();
+            assert_eq!(packets.next().await.unwrap().unwrap().body.len(), 1_000_000);
+            // A connection that has little to do gives the memory back.
+            for _ in 0..20 {
+                peer.stream().write_all(&frame(1, &[0])).await.unwrap();
+                assert_eq!(packets.next().await.unwrap().unwrap().body.len(), 1);
+            }
+            assert!(timeout_after(Duration::from_secs(1), packets.next()).await.is_err());
+            assert!(packets.buffer.capacity() <= 2 * LEAST_READ, "{}", packets.buffer.capacity());
+            assert!(packets.read_size <= KEPT_SIZE);
+        });
+    }
+}

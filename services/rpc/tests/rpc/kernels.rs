@@ -1,0 +1,240 @@
+//! Calls between kernels of one process.
+
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use pikake::rpc::local::{LocalConnector, LocalListener, listener};
+use pikake::rpc::{Cause, Client, Executed, Receiver, Sender, Server, channel, current_call};
+use pikake::{sleep, spawn, timeout_after};
+
+/// Longer than any test takes, on any machine.
+const LONG: Duration = Duration::from_secs(60);
+
+#[pikake::service]
+trait Echoes {
+    async fn echo(&self, bytes: Vec<u8>) -> Vec<u8>;
+    async fn wait(&self) -> String;
+    async fn twice(&self, numbers: Receiver<u64>, doubled: Sender<u64>) -> u64;
+    async fn who(&self) -> String;
+}
+
+/// Tells how its waits begin and end.
+#[derive(Clone)]
+struct Echo(mpsc::Sender<String>);
+
+impl Echoes for Echo {
+    async fn echo(&self, bytes: Vec<u8>) -> Vec<u8> {
+        bytes
+    }
+
+    async fn wait(&self) -> String {
+        self.0.send("begun".to_owned()).unwrap();
+        let end = match sleep(LONG).await {
+            Ok(()) => "slept".to_owned(),
+            Err(interrupted) => interrupted.to_string(),
+        };
+        let _ = self.0.send(end.clone());
+        end
+    }
+
+    async fn twice(&self, numbers: Receiver<u64>, doubled: Sender<u64>) -> u64 {
+        let mut count = 0;
+        while let Ok(Some(number)) = numbers.next().await {
+            doubled.send(number * 2).await.unwrap();
+            count += 1;
+        }
+        count
+    }
+
+    async fn who(&self) -> String {
+        current_call().unwrap().peer.to_string()
+    }
+}
+
+/// A server on a kernel of its own, which ends when all connectors are gone or somebody sends to the channel.
+struct Hosted {
+    connector: LocalConnector,
+    events: mpsc::Receiver<String>,
+    end: pikake::sync::shared::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+fn serve(listener: LocalListener, connector: LocalConnector) -> Hosted {
+    let (told, events) = mpsc::channel();
+    let (end, mut ended) = pikake::sync::shared::unbounded_channel();
+    let thread = thread::spawn(move || {
+        pikake::run(async move {
+            let server = Server::new().add(EchoesServer::new(Echo(told)));
+            let server = spawn(server.serve(listener));
+            let watch = spawn(async move {
+                // The end of the main task ends the kernel.
+                if ended.recv().await.is_ok_and(|end| end.is_none()) {
+                    let _ = sleep(LONG).await;
+                }
+            });
+            let _ = watch.await;
+            server.abort();
+        });
+    });
+    Hosted { connector, events, end, thread }
+}
+
+fn hosted() -> Hosted {
+    let (connector, listener) = listener("echoes");
+    serve(listener, connector)
+}
+
+impl Hosted {
+    fn client(&self) -> Client {
+        Client::builder().local(&self.connector).attempts(1).build()
+    }
+
+    fn event(&self) -> String {
+        self.events.recv_timeout(LONG).expect("an event")
+    }
+
+    fn stop(self) {
+        self.end.send_blocking(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn kernels_call_each_other() {
+    let hosted = hosted();
+    // Several kernels call one.
+    let threads: Vec<_> = (0..3_u8)
+        .map(|number| {
+            let connector = hosted.connector.clone();
+            thread::spawn(move || {
+                pikake::run(async move {
+                    let echoes = EchoesClient::new(Client::builder().local(&connector).build());
+                    for size in [0, 1, 100_000, 900_000] {
+                        let bytes = vec![number; size];
+                        assert_eq!(echoes.echo(bytes.clone()).await.unwrap(), bytes);
+                    }
+                    assert_eq!(echoes.who().await.unwrap(), "another kernel of the process");
+                });
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    hosted.stop();
+}
+
+#[test]
+fn streams_pass_between_kernels() {
+    let hosted = hosted();
+    pikake::run(async {
+        let echoes = EchoesClient::new(hosted.client());
+        let (numbers, sent) = channel(4);
+        let (doubled, results) = channel(4);
+        let call = spawn(async move { echoes.twice(sent, doubled).await });
+        let sender = spawn(async move {
+            for number in 0..1_000 {
+                numbers.send(number).await.unwrap();
+            }
+        });
+        for number in 0..1_000 {
+            assert_eq!(results.next().await.unwrap(), Some(2 * number));
+        }
+        assert_eq!(results.next().await.unwrap(), None);
+        sender.await.unwrap();
+        assert_eq!(call.await.unwrap().unwrap(), 1_000);
+    });
+    hosted.stop();
+}
+
+#[test]
+fn deadlines_and_cancels_pass_between_kernels() {
+    let hosted = hosted();
+    pikake::run(async {
+        let echoes = EchoesClient::new(hosted.client());
+        // The answer of the handler, which was interrupted, may come before the client's own timer.
+        if let Ok(answer) = timeout_after(Duration::from_millis(50), echoes.wait()).await {
+            assert!(answer.unwrap().contains("deadline"));
+        }
+        assert_eq!(hosted.event(), "begun");
+        let end = hosted.event();
+        assert!(end.contains("deadline") || end.contains("given up"), "{end}");
+        let call = spawn(async move { echoes.wait().await });
+        while hosted.events.try_recv().is_err() {
+            sleep(Duration::from_millis(1)).await.unwrap();
+        }
+        call.request_cancel("enough");
+        assert!(call.await.unwrap().unwrap_err().interrupted().is_some());
+        assert_eq!(hosted.event(), "cancelled: the caller has given up");
+    });
+    hosted.stop();
+}
+
+#[test]
+fn the_end_of_the_servers_kernel_is_an_error() {
+    let hosted = hosted();
+    pikake::run(async {
+        let echoes = EchoesClient::new(hosted.client());
+        let call = spawn({
+            let echoes = echoes.clone();
+            async move { echoes.wait().await }
+        });
+        while hosted.events.try_recv().is_err() {
+            sleep(Duration::from_millis(1)).await.unwrap();
+        }
+        hosted.end.send(()).await.unwrap();
+        // The handler is interrupted, and may still answer.
+        match timeout_after(LONG, call).await.unwrap().unwrap() {
+            Ok(answer) => assert!(answer.contains("shut down"), "{answer}"),
+            Err(error) => assert!(error.executed >= Executed::Maybe, "{error}"),
+        }
+    });
+    hosted.thread.join().unwrap();
+    pikake::run(async {
+        let echoes =
+            EchoesClient::new(Client::builder().local(&hosted.connector).attempts(1).build());
+        let error = timeout_after(LONG, echoes.who()).await.unwrap().unwrap_err();
+        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert_eq!(error.executed, Executed::No);
+    });
+}
+
+#[test]
+fn the_end_of_a_clients_kernel_ends_its_handlers() {
+    let hosted = hosted();
+    let connector = hosted.connector.clone();
+    let (begun, client) = (mpsc::channel::<()>(), thread::spawn);
+    let client = client(move || {
+        pikake::run(async move {
+            let echoes = EchoesClient::new(Client::builder().local(&connector).build());
+            spawn(async move { echoes.wait().await }).detach();
+            while begun.1.try_recv().is_err() {
+                sleep(Duration::from_millis(1)).await.unwrap();
+            }
+        });
+    });
+    assert_eq!(hosted.event(), "begun");
+    begun.0.send(()).unwrap();
+    client.join().unwrap();
+    assert!(hosted.event().starts_with("cancelled"));
+    // The server goes on.
+    pikake::run(async {
+        let echoes = EchoesClient::new(hosted.client());
+        assert_eq!(echoes.echo(vec![1]).await.unwrap(), [1]);
+    });
+    hosted.stop();
+}
+
+#[test]
+fn connections_that_nobody_accepts_end() {
+    let (connector, listener) = listener("nobody");
+    let client = thread::spawn(move || {
+        pikake::run(async move {
+            let echoes = EchoesClient::new(Client::builder().local(&connector).attempts(1).build());
+            timeout_after(LONG, echoes.who()).await.unwrap().unwrap_err()
+        })
+        .executed
+    });
+    thread::sleep(Duration::from_millis(20));
+    drop(listener);
+    assert_eq!(client.join().unwrap(), Executed::No);
+}

@@ -1,0 +1,18 @@
+//! Tests of calls between processes.
+
+mod calls;
+mod client;
+mod evolution;
+mod found;
+mod fuzz;
+mod hostile;
+mod kernels;
+mod packets;
+mod peers;
+mod raw;
+mod server;
+mod services;
+mod streams;
+mod tls;
+mod trace;
+mod worlds;
