@@ -7,10 +7,10 @@
 //!      └──────────────────┴────────────────────┘ (3)
 //! ```
 //!
-//! (1) [`Node::stand`]: the server has heard of no leader for a while, which is drawn anew each time. The epoch is one
-//! more. (2) [`Node::lead`]: most servers have voted for this one. (3) [`Node::meet`]: another server has a later epoch.
+//! (1) `Node::stand`: the server has heard of no leader for a while, which is drawn anew each time. The epoch is one
+//! more. (2) `Node::lead`: most servers have voted for this one. (3) `Node::meet`: another server has a later epoch.
 //!
-//! The leader adds each transfer to its log and sends it to the others ([`Node::copy_to`]). An entry that most servers
+//! The leader adds each transfer to its log and sends it to the others (`Node::copy_to`). An entry that most servers
 //! have is *committed*: each server applies it to its [`Bank`], in the order of the log, and the leader answers the caller.
 //!
 //! # Why nothing is lost
