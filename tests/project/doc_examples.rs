@@ -20,7 +20,6 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/tcp.rs", 1, "other kernels, which a simulation does not share a port with"),
     ("net/src/tls.rs", 2, "certificates in files, names of the outside world"),
     ("net/src/tls/listener.rs", 1, "certificates in files"),
-    ("net/src/unix.rs", 1, "a process at the other end"),
     ("os/src/child.rs", 2, "programs of the system"),
     ("os/src/command.rs", 1, "programs of the system"),
     ("os/src/file.rs", 2, "the file system"),

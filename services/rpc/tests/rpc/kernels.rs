@@ -151,8 +151,9 @@ fn deadlines_and_cancels_pass_between_kernels() {
     let hosted = hosted();
     pikake::run(async {
         let echoes = EchoesClient::new(hosted.client());
-        // The answer of the handler, which was interrupted, may come before the client's own timer.
-        if let Ok(answer) = timeout_after(Duration::from_millis(50), echoes.wait()).await {
+        // The call begins within the deadline on a busy machine, too. The answer of the handler, which was interrupted, may
+        // come before the client's own timer.
+        if let Ok(answer) = timeout_after(Duration::from_secs(3), echoes.wait()).await {
             assert!(answer.unwrap().contains("deadline"));
         }
         assert_eq!(hosted.event(), "begun");
