@@ -18,7 +18,7 @@ use pikake_traps::{About, Interrupted, WaitQueue, deadline_after, sleep};
 use crate::breaker::{Breaker, BreakerOptions, Verdict};
 use crate::codec::{ArgumentWriter, Codec};
 use crate::endpoint::{Connect, Endpoint, Opening, pause_after};
-use crate::error::{CallError, Cause, Executed};
+use crate::error::{CallError, CallFailure, Executed};
 use crate::link::{Arguments, Link, LinkOptions, Progress, deadline_ahead};
 use crate::local::LocalConnector;
 use crate::packet_error::PacketError;
@@ -173,7 +173,7 @@ impl Client {
         Self { core: self.core.clone(), metadata: Rc::new(metadata) }
     }
 
-    /// Makes a call. For the code that `#[pikake::service]` writes.
+    /// Makes a call, for the code that `#[pikake::service]` writes.
     ///
     /// # Cancellation
     ///
@@ -182,6 +182,7 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError`].
+    #[doc(hidden)]
     #[track_caller]
     pub fn call<'a>(
         &'a self,
@@ -251,7 +252,7 @@ impl Core {
             };
             let may_repeat = (error.executed == Executed::No || call.method.is_idempotent)
                 && progress.get() != Progress::SentWithChannels
-                && is_transient(&error.cause);
+                && is_transient(&error.failure);
             if let Some((_, before)) = &before {
                 error.executed = error.executed.max(before.executed);
             }
@@ -260,14 +261,19 @@ impl Core {
             }
             tracing::debug!(%error, attempt, "a call is tried again");
             // Each server that may take the call has refused it.
-            if matches!(error.cause, Cause::Overloaded) && attempt % self.endpoints.len() == 0 {
+            if matches!(error.failure, CallFailure::Overloaded)
+                && attempt % self.endpoints.len() == 0
+            {
                 let round = attempt / self.endpoints.len();
                 let pause = pause_after(u32::try_from(round).unwrap_or(u32::MAX));
                 if deadline_ahead() <= deadline_after(pause) {
                     return Err(error);
                 }
                 if let Err(interrupted) = sleep(pause).await {
-                    return Err(CallError { cause: Cause::Interrupted(interrupted), ..error });
+                    return Err(CallError {
+                        failure: CallFailure::Interrupted(interrupted),
+                        ..error
+                    });
                 }
             }
             self.figures().repeated();
@@ -318,9 +324,9 @@ impl Core {
             Err(error) => Err(CallError {
                 method: method.name,
                 peer: endpoint.peer.to_string(),
-                cause: match error {
-                    PacketError::Interrupted(interrupted) => Cause::Interrupted(interrupted),
-                    error => Cause::Connection(error),
+                failure: match error {
+                    PacketError::Interrupted(interrupted) => CallFailure::Interrupted(interrupted),
+                    error => CallFailure::Connection(error),
                 },
                 executed: Executed::No,
             }),
@@ -354,37 +360,37 @@ impl Core {
         CallError {
             method: method.name,
             peer: self.endpoints[self.next.get()].peer.to_string(),
-            cause: Cause::Open,
+            failure: CallFailure::BreakerOpen,
             executed: Executed::No,
         }
     }
 }
 
 /// Whether another attempt may do better.
-fn is_transient(cause: &Cause) -> bool {
-    match cause {
-        Cause::Connection(error) => {
+fn is_transient(failure: &CallFailure) -> bool {
+    match failure {
+        CallFailure::Connection(error) => {
             !matches!(error, PacketError::Foreign | PacketError::Version { .. })
         }
-        Cause::Overloaded | Cause::ShuttingDown => true,
+        CallFailure::Overloaded | CallFailure::ShuttingDown => true,
         _ => false,
     }
 }
 
 /// What the end of an attempt says of the server.
 fn verdict(method: &Method, result: &Result<Answered, CallError>) -> Verdict {
-    match result.as_ref().map_err(|error| &error.cause) {
+    match result.as_ref().map_err(|error| &error.failure) {
         // A notice was sent, and nothing more.
         Ok(_) if method.is_notice => Verdict::Unknown,
         Ok(_) => Verdict::Answered,
-        Err(Cause::Connection(_) | Cause::Overloaded) => Verdict::Failed,
-        Err(Cause::Interrupted(interrupted)) if interrupted.is_timeout() => Verdict::Failed,
+        Err(CallFailure::Connection(_) | CallFailure::Overloaded) => Verdict::Failed,
+        Err(CallFailure::Interrupted(interrupted)) if interrupted.is_timeout() => Verdict::Failed,
         Err(
-            Cause::Interrupted(_)
-            | Cause::Encode(_)
-            | Cause::ShuttingDown
-            | Cause::Ended(_)
-            | Cause::Open,
+            CallFailure::Interrupted(_)
+            | CallFailure::Encode(_)
+            | CallFailure::ShuttingDown
+            | CallFailure::Ended(_)
+            | CallFailure::BreakerOpen,
         ) => Verdict::Unknown,
         Err(_) => Verdict::Answered,
     }
@@ -597,7 +603,7 @@ impl ClientBuilder {
     ///
     /// A call has failed if the server could not be reached, the connection was lost, the server was overloaded, or the
     /// caller's deadline has passed. After the pause, one call is sent. When it is answered, further calls follow; when it
-    /// fails, another pause begins. A call that may be sent to no server fails with [`Cause::Open`].
+    /// fails, another pause begins. A call that may be sent to no server fails with [`CallFailure::BreakerOpen`].
     ///
     /// # Panics
     ///

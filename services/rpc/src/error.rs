@@ -22,7 +22,7 @@ pub enum Executed {
 /// Why a call has no answer of the service.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum CallFailure {
     /// An interruption of the caller, such as a deadline of `timeout_after` or a cancel.
     Interrupted(Interrupted),
     /// The connection was lost, or could not be made.
@@ -46,7 +46,7 @@ pub enum Cause {
     /// The handler ended without an answer: it was interrupted, or left running over its time.
     Ended(String),
     /// Too many calls have failed recently, so this one was not sent.
-    Open,
+    BreakerOpen,
 }
 
 /// A call that has no answer of the service.
@@ -57,7 +57,7 @@ pub struct CallError {
     /// The server.
     pub peer: String,
     /// Why.
-    pub cause: Cause,
+    pub failure: CallFailure,
     /// Whether the server may have executed the call.
     pub executed: Executed,
 }
@@ -65,15 +65,15 @@ pub struct CallError {
 impl CallError {
     /// The interruption, if the caller was interrupted.
     pub fn interrupted(&self) -> Option<&Interrupted> {
-        match &self.cause {
-            Cause::Interrupted(interrupted) => Some(interrupted),
-            Cause::Connection(error) => error.interrupted(),
+        match &self.failure {
+            CallFailure::Interrupted(interrupted) => Some(interrupted),
+            CallFailure::Connection(error) => error.interrupted(),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for CallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interrupted(interrupted) => write!(f, "{interrupted}"),
@@ -87,15 +87,15 @@ impl fmt::Display for Cause {
             Self::Refused(text) => write!(f, "refused: {text}"),
             Self::Panicked => f.write_str("the handler panicked"),
             Self::Ended(text) => write!(f, "the handler ended without an answer: {text}"),
-            Self::Open => f.write_str("not sent, because too many calls have failed"),
+            Self::BreakerOpen => f.write_str("not sent, because too many calls have failed"),
         }
     }
 }
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, peer, cause, executed } = self;
-        write!(f, "{method} at {peer}: {cause}")?;
+        let Self { method, peer, failure, executed } = self;
+        write!(f, "{method} at {peer}: {failure}")?;
         match executed {
             Executed::No => f.write_str("; not executed"),
             Executed::Maybe => f.write_str("; perhaps executed"),
@@ -106,9 +106,9 @@ impl fmt::Display for CallError {
 
 impl StdError for CallError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.cause {
-            Cause::Interrupted(interrupted) => Some(interrupted),
-            Cause::Connection(error) => Some(error),
+        match &self.failure {
+            CallFailure::Interrupted(interrupted) => Some(interrupted),
+            CallFailure::Connection(error) => Some(error),
             _ => None,
         }
     }
@@ -119,12 +119,12 @@ impl From<CallError> for io::Error {
         if let Some(interrupted) = error.interrupted() {
             return interrupted.clone().into();
         }
-        let kind = match &error.cause {
-            Cause::Connection(cause) => Self::from(cause.clone()).kind(),
-            Cause::Encode(_) => io::ErrorKind::InvalidInput,
-            Cause::Answer(_) => io::ErrorKind::InvalidData,
-            Cause::UnknownMethod => io::ErrorKind::Unsupported,
-            Cause::Refused(_) => io::ErrorKind::PermissionDenied,
+        let kind = match &error.failure {
+            CallFailure::Connection(error) => Self::from(error.clone()).kind(),
+            CallFailure::Encode(_) => io::ErrorKind::InvalidInput,
+            CallFailure::Answer(_) => io::ErrorKind::InvalidData,
+            CallFailure::UnknownMethod => io::ErrorKind::Unsupported,
+            CallFailure::Refused(_) => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)

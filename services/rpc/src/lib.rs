@@ -87,9 +87,13 @@ mod wire;
 
 pub use call::{CallInfo, current_call};
 pub use client::{Balance, Client, ClientBuilder};
-pub use codec::{ArgumentReader, ArgumentWriter, Codec};
-pub use error::{CallError, Cause, Error, Executed};
+pub use codec::Codec;
+#[doc(hidden)]
+pub use codec::{ArgumentReader, ArgumentWriter};
+pub use error::{CallError, CallFailure, Error, Executed};
 pub use peer::{Peer, Transport};
-pub use server::{LeftCall, Report, Server};
-pub use service::{Answer, Answered, Handler, Method, Returned, Service};
+pub use server::{Report, Server, UnfinishedCall};
+pub use service::{Answer, Handler, Service};
+#[doc(hidden)]
+pub use service::{Answered, Method, Returned};
 pub use stream::{ReceiveError, Receiver, SendError, Sender, channel};

@@ -25,7 +25,7 @@ use pikake_traps::{
 };
 
 use crate::codec::{ArgumentWriter, Codec};
-use crate::error::{CallError, Cause, Executed};
+use crate::error::{CallError, CallFailure, Executed};
 use crate::packet_error::PacketError;
 use crate::packets::{Outbox, Packet, PacketOptions, PacketReader, PacketWriter, open};
 use crate::protocol::{
@@ -176,17 +176,17 @@ impl Link {
         progress: &Cell<Progress>,
         place: &'static Location<'static>,
     ) -> Result<Answered, CallError> {
-        let not_sent = |cause| self.error(method, cause, Executed::No);
+        let not_sent = |failure| self.error(method, failure, Executed::No);
         let about = || About::new(format!("a place for {} at {}", method.name, self.peer));
         if !method.is_notice {
             let waited = permit(&self.places, place, about).await;
-            waited.map_err(|interrupted| not_sent(Cause::Interrupted(interrupted)))?;
+            waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
         }
         let mut waiting = Waiting { link: self, method, id: 0, call: None };
         let waited = self.out.wait_for_room(place).await;
-        waited.map_err(|interrupted| not_sent(Cause::Interrupted(interrupted)))?;
+        waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
         if self.last_taken.get().is_some() {
-            return Err(not_sent(Cause::ShuttingDown));
+            return Err(not_sent(CallFailure::ShuttingDown));
         }
         let id = self.next.get();
         let deadline = deadline_ahead();
@@ -220,11 +220,11 @@ impl Link {
                 channel.close();
             }
             return Err(not_sent(match error {
-                NotSent::Arguments(text) => Cause::Encode(text),
+                NotSent::Arguments(text) => CallFailure::Encode(text),
                 NotSent::Packet(error @ PacketError::TooLarge { .. }) => {
-                    Cause::Encode(error.to_string())
+                    CallFailure::Encode(error.to_string())
                 }
-                NotSent::Packet(error) => Cause::Connection(error),
+                NotSent::Packet(error) => CallFailure::Connection(error),
             }));
         }
         self.next.set(id + 1);
@@ -256,7 +256,7 @@ impl Link {
                 }
                 Some(End::NotTaken) => {
                     waiting.call = None;
-                    return Err(not_sent(Cause::ShuttingDown));
+                    return Err(not_sent(CallFailure::ShuttingDown));
                 }
                 Some(End::Lost(error)) => {
                     waiting.call = None;
@@ -264,14 +264,14 @@ impl Link {
                         true => Executed::No,
                         false => Executed::Maybe,
                     };
-                    return Err(self.error(method, Cause::Connection(error), executed));
+                    return Err(self.error(method, CallFailure::Connection(error), executed));
                 }
                 None => {}
             }
             let about = || About::new(format!("{} at {}, call {id}", method.name, self.peer));
             if let Err(interrupted) = signal(&call.waiter, place, about).await {
-                let cause = Cause::Interrupted(interrupted);
-                return Err(self.error(method, cause, Executed::Maybe));
+                let failure = CallFailure::Interrupted(interrupted);
+                return Err(self.error(method, failure, Executed::Maybe));
             }
         }
     }
@@ -283,13 +283,13 @@ impl Link {
         deadline: Deadline,
         answer: Result<Answered, CallError>,
     ) -> Result<Answered, CallError> {
-        let is_ended = |answer: &Result<_, CallError>| matches!(answer, Err(error) if matches!(error.cause, Cause::Ended(_)));
+        let is_ended = |answer: &Result<_, CallError>| matches!(answer, Err(error) if matches!(error.failure, CallFailure::Ended(_)));
         if !is_ended(&answer) || !deadline.is_due(now()) {
             return answer;
         }
         match (answer, sleep(TIMER_DELAY).await) {
             (Err(error), Err(interrupted)) => {
-                Err(CallError { cause: Cause::Interrupted(interrupted), ..error })
+                Err(CallError { failure: CallFailure::Interrupted(interrupted), ..error })
             }
             (answer, _) => answer,
         }
@@ -299,8 +299,8 @@ impl Link {
         Answered { method: method.name, peer: self.peer.clone(), codec: self.codec, flags, body }
     }
 
-    fn error(&self, method: &Method, cause: Cause, executed: Executed) -> CallError {
-        CallError { method: method.name, peer: self.peer.to_string(), cause, executed }
+    fn error(&self, method: &Method, failure: CallFailure, executed: Executed) -> CallError {
+        CallError { method: method.name, peer: self.peer.to_string(), failure, executed }
     }
 
     /// Understands a packet of the server.

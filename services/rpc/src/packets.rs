@@ -143,17 +143,31 @@ impl Default for PacketOptions {
     }
 }
 
-/// A packet that was received.
+/// A packet, to be sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Packet<'a> {
-    /// What the packet is, at most [`PacketOptions::MOST_KIND`].
+    /// The meaning of the packet, at most [`PacketOptions::MOST_KIND`].
     pub kind: u8,
     /// Three bits.
     pub flags: u8,
-    /// What the packet belongs to.
+    /// The number of the conversation that the packet belongs to.
     pub id: u64,
     /// The content.
     pub body: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// A packet without flags.
+    pub fn new(kind: u8, id: u64, body: &'a [u8]) -> Self {
+        Self { kind, flags: 0, id, body }
+    }
+
+    /// Sets the flags.
+    pub fn with_flags(mut self, flags: u8) -> Self {
+        self.flags = flags;
+        self
+    }
 }
 
 /// Begins to send and receive packets on a stream: sends the hello, and waits for the peer's.
@@ -165,19 +179,19 @@ pub struct Packet<'a> {
 ///
 /// ```
 /// use pikake::net::MemoryStream;
-/// use pikake::rpc::packets::{PacketOptions, open};
+/// use pikake::rpc::packets::{Packet, PacketOptions, open};
 ///
 /// # pikake::sim::example(async {
 /// let (here, there) = MemoryStream::pair(4096);
 /// let peer = pikake::spawn(async move {
 ///     let (mut packets, sender) = open(there, PacketOptions::new()).await?;
 ///     while let Some(packet) = packets.next().await? {
-///         sender.send(packet.kind, 0, packet.id, &packet.body.to_ascii_uppercase()).await?;
+///         sender.send(Packet::new(packet.kind, packet.id, &packet.body.to_ascii_uppercase())).await?;
 ///     }
 ///     Ok::<_, pikake::rpc::packets::PacketError>(())
 /// });
 /// let (mut packets, sender) = open(here, PacketOptions::new()).await?;
-/// sender.send(1, 0, 7, b"hello").await?;
+/// sender.send(Packet::new(1, 7, b"hello")).await?;
 /// let packet = packets.next().await?.unwrap();
 /// assert_eq!((packet.id, packet.body), (7, &b"HELLO"[..]));
 /// drop(sender);
@@ -478,11 +492,9 @@ impl PacketWriter {
     #[track_caller]
     pub fn send<'a>(
         &'a self,
-        kind: u8,
-        flags: u8,
-        id: u64,
-        body: &'a [u8],
+        packet: Packet<'a>,
     ) -> impl Future<Output = Result<(), PacketError>> + 'a {
+        let Packet { kind, flags, id, body } = packet;
         assert!(kind <= PacketOptions::MOST_KIND, "{kind} is no kind of a packet");
         assert!(
             flags <= PacketOptions::ALL_FLAGS,
@@ -505,14 +517,14 @@ impl PacketWriter {
     ///
     /// ```
     /// use pikake::net::MemoryStream;
-    /// use pikake::rpc::packets::{PacketOptions, open};
+    /// use pikake::rpc::packets::{Packet, PacketOptions, open};
     ///
     /// # pikake::sim::example(async {
     /// let (here, there) = MemoryStream::pair(4096);
     /// let peer = pikake::spawn(open(there, PacketOptions::new()));
     /// let (_packets, sender) = open(here, PacketOptions::new()).await?;
     /// let (mut received, _sender) = peer.await.unwrap()?;
-    /// sender.send(1, 0, 0, b"the last").await?;
+    /// sender.send(Packet::new(1, 0, b"the last")).await?;
     /// sender.finish().await?;
     /// assert_eq!(received.next().await?.unwrap().body, b"the last");
     /// assert!(received.next().await?.is_none());

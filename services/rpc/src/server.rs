@@ -42,7 +42,7 @@ pub(crate) struct Core {
     under_way: Rc<Cell<usize>>,
     pub(crate) figures: Rc<ServerFigures>,
     /// The calls that were interrupted at the soft deadline, and those that were dropped.
-    left: RefCell<(Vec<LeftCall>, Vec<LeftCall>)>,
+    unfinished: RefCell<(Vec<UnfinishedCall>, Vec<UnfinishedCall>)>,
 }
 
 /// A method that is offered.
@@ -105,12 +105,12 @@ impl Core {
         self.interceptors.iter().rev().fold(handler, |next, interceptor| interceptor(info, next))
     }
 
-    pub(crate) fn note_left(&self, calls: impl Iterator<Item = LeftCall>) {
-        self.left.borrow_mut().0.extend(calls);
+    pub(crate) fn note_interrupted(&self, calls: impl Iterator<Item = UnfinishedCall>) {
+        self.unfinished.borrow_mut().0.extend(calls);
     }
 
-    pub(crate) fn note_dropped(&self, calls: impl Iterator<Item = LeftCall>) {
-        self.left.borrow_mut().1.extend(calls);
+    pub(crate) fn note_dropped(&self, calls: impl Iterator<Item = UnfinishedCall>) {
+        self.unfinished.borrow_mut().1.extend(calls);
     }
 }
 
@@ -184,7 +184,7 @@ impl Server {
     }
 
     /// The calls of all connections that may be under way, 10,000 by default. Further ones fail with
-    /// [`Cause::Overloaded`](crate::Cause::Overloaded).
+    /// [`CallFailure::Overloaded`](crate::CallFailure::Overloaded).
     pub fn all_calls(mut self, count: usize) -> Self {
         self.options.all_calls = count;
         self
@@ -275,7 +275,7 @@ impl Server {
             interceptors: self.interceptors,
             under_way: Rc::default(),
             figures,
-            left: RefCell::default(),
+            unfinished: RefCell::default(),
         })
     }
 
@@ -327,8 +327,8 @@ impl Server {
         };
         let (limit, patience) = (core.options.connections, core.options.patience);
         let farewell = serve_until(listener, limit, closing, patience, handler).await?;
-        let (left, dropped) = core.left.take();
-        Ok(Report { farewell, left, dropped })
+        let (interrupted, dropped) = core.unfinished.take();
+        Ok(Report { farewell, interrupted, dropped })
     }
 }
 
@@ -351,22 +351,22 @@ pub struct Report<A> {
     /// The connections.
     pub farewell: Farewell<A>,
     /// The calls that were interrupted at the soft deadline.
-    pub left: Vec<LeftCall>,
+    pub interrupted: Vec<UnfinishedCall>,
     /// The calls whose handlers were dropped: at the hard deadline, or earlier when the grace after the soft deadline was over.
-    pub dropped: Vec<LeftCall>,
+    pub dropped: Vec<UnfinishedCall>,
 }
 
 impl<A> Report<A> {
-    /// Whether no call was interrupted.
+    /// Whether no connection and no call was interrupted.
     pub fn is_clean(&self) -> bool {
-        self.left.is_empty()
+        self.farewell.is_clean() && self.interrupted.is_empty() && self.dropped.is_empty()
     }
 }
 
 impl<A: fmt::Debug> fmt::Display for Report<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.farewell)?;
-        self.left.iter().try_for_each(|call| write!(f, "; interrupted: {call}"))?;
+        self.interrupted.iter().try_for_each(|call| write!(f, "; interrupted: {call}"))?;
         self.dropped.iter().try_for_each(|call| write!(f, "; dropped: {call}"))
     }
 }
@@ -374,7 +374,7 @@ impl<A: fmt::Debug> fmt::Display for Report<A> {
 /// A call that still ran at a deadline of its server's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct LeftCall {
+pub struct UnfinishedCall {
     /// The service and the method, as `Accounts.transfer`.
     pub method: &'static str,
     /// The number of the call on its connection.
@@ -383,13 +383,13 @@ pub struct LeftCall {
     pub peer: String,
 }
 
-impl LeftCall {
+impl UnfinishedCall {
     pub(crate) fn new(info: &CallInfo) -> Self {
         Self { method: info.method, id: info.id, peer: info.peer.to_string() }
     }
 }
 
-impl fmt::Display for LeftCall {
+impl fmt::Display for UnfinishedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, call {} of {}", self.method, self.id, self.peer)
     }

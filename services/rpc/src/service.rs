@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{ArgumentReader, Codec};
-use crate::error::{CallError, Cause, Error, Executed};
+use crate::error::{CallError, CallFailure, Error, Executed};
 use crate::protocol::{ERROR, FAILURE, Failure, method_number};
 
 /// A method of a service.
@@ -49,6 +49,7 @@ impl Method {
 /// A service that a server offers: what `#[pikake::service]` makes of an implementation of the trait.
 pub trait Service: 'static {
     /// The methods.
+    #[doc(hidden)]
     fn methods(&self) -> &'static [Method];
 
     /// Begins a call of the method at `index` of [`methods`](Self::methods).
@@ -56,6 +57,7 @@ pub trait Service: 'static {
     /// # Errors
     ///
     /// Why the arguments cannot be read.
+    #[doc(hidden)]
     fn call(self: Rc<Self>, index: usize, arguments: ArgumentReader<'_>)
     -> Result<Handler, String>;
 }
@@ -105,7 +107,7 @@ impl Answer {
         Self(Given::Value(Box::new(Outcome(result))))
     }
 
-    /// Refuses the call, as for want of a permission: the caller gets [`Cause::Refused`] with this text.
+    /// Refuses the call, as for want of a permission: the caller gets [`CallFailure::Refused`] with this text.
     pub fn refused(why: impl Into<String>) -> Self {
         Self(Given::Failure(Failure::Refused, why.into()))
     }
@@ -182,11 +184,11 @@ impl Answered {
     }
 
     fn misread(&self, text: String) -> CallError {
-        self.error(Cause::Answer(text), Executed::Yes)
+        self.error(CallFailure::Answer(text), Executed::Yes)
     }
 
-    fn error(&self, cause: Cause, executed: Executed) -> CallError {
-        CallError { method: self.method, peer: self.peer.to_string(), cause, executed }
+    fn error(&self, failure: CallFailure, executed: Executed) -> CallError {
+        CallError { method: self.method, peer: self.peer.to_string(), failure, executed }
     }
 
     /// The answer, unless it is a failure.
@@ -194,20 +196,20 @@ impl Answered {
         if self.flags & FAILURE == 0 {
             return Ok(self);
         }
-        let failure = self.body.first().and_then(|&number| Failure::from_number(number));
+        let code = self.body.first().and_then(|&number| Failure::from_number(number));
         let text = String::from_utf8_lossy(self.body.get(1..).unwrap_or_default()).into_owned();
-        let (cause, executed) = match failure {
-            Some(Failure::UnknownMethod) => (Cause::UnknownMethod, Executed::No),
-            Some(Failure::Arguments) => (Cause::Arguments(text), Executed::No),
-            Some(Failure::Overloaded) => (Cause::Overloaded, Executed::No),
-            Some(Failure::ShuttingDown) => (Cause::ShuttingDown, Executed::No),
-            Some(Failure::Refused) => (Cause::Refused(text), Executed::No),
-            Some(Failure::Panicked) => (Cause::Panicked, Executed::Yes),
-            Some(Failure::Ended) => (Cause::Ended(text), Executed::Yes),
-            Some(Failure::Answer) => (Cause::Answer(text), Executed::Yes),
+        let (failure, executed) = match code {
+            Some(Failure::UnknownMethod) => (CallFailure::UnknownMethod, Executed::No),
+            Some(Failure::Arguments) => (CallFailure::Arguments(text), Executed::No),
+            Some(Failure::Overloaded) => (CallFailure::Overloaded, Executed::No),
+            Some(Failure::ShuttingDown) => (CallFailure::ShuttingDown, Executed::No),
+            Some(Failure::Refused) => (CallFailure::Refused(text), Executed::No),
+            Some(Failure::Panicked) => (CallFailure::Panicked, Executed::Yes),
+            Some(Failure::Ended) => (CallFailure::Ended(text), Executed::Yes),
+            Some(Failure::Answer) => (CallFailure::Answer(text), Executed::Yes),
             // A server that is newer knows other failures.
-            None => (Cause::Ended(text), Executed::Maybe),
+            None => (CallFailure::Ended(text), Executed::Maybe),
         };
-        Err(self.error(cause, executed))
+        Err(self.error(failure, executed))
     }
 }

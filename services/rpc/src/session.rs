@@ -39,7 +39,7 @@ use crate::protocol::{
     ANSWER, CANCEL, ClientGreeting, DEADLINE, FAILURE, Failure, LEAVE, METADATA, METHOD_BYTES,
     Metadata, NOTICE, REQUEST, ServerGreeting, take_metadata,
 };
-use crate::server::{Core, LeftCall};
+use crate::server::{Core, UnfinishedCall};
 use crate::signal::signal;
 use crate::stream::Channels;
 use crate::trace::TraceContext;
@@ -150,7 +150,9 @@ impl Drop for DropHandlers<'_> {
     fn drop(&mut self) {
         let calls: Vec<_> = self.0.calls.borrow().values().cloned().collect();
         if self.0.is_overdue.get() {
-            self.0.core.note_dropped(calls.iter().map(|running| LeftCall::new(&running.info)));
+            self.0
+                .core
+                .note_dropped(calls.iter().map(|running| UnfinishedCall::new(&running.info)));
         }
         for running in calls {
             if let Some(task) = running.task.take() {
@@ -302,7 +304,8 @@ impl Session {
         };
         if is_overdue {
             self.is_overdue.set(true);
-            self.core.note_left(calls.iter().map(|running| LeftCall::new(&running.info)));
+            self.core
+                .note_interrupted(calls.iter().map(|running| UnfinishedCall::new(&running.info)));
         }
         self.close_channels();
         for running in calls {

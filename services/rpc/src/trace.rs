@@ -48,14 +48,14 @@ const SYSTEM_LIMIT: usize = 14;
 ///
 /// let call = caller.child();
 /// assert_eq!(call.trace_id(), caller.trace_id());
-/// assert_eq!(call.parent_id(), Some(caller.id()));
+/// assert_eq!(call.parent_id(), Some(caller.span_id()));
 /// assert_eq!(call.state(), "congo=t61rcWkgMzE");
 /// # });
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceContext {
     trace_id: u128,
-    id: u64,
+    span_id: u64,
     parent_id: Option<u64>,
     is_sampled: bool,
     state: String,
@@ -73,7 +73,7 @@ impl TraceContext {
             halves = [random::u64(), random::u64()];
         }
         let trace_id = u128::from(halves[0]) << u64::BITS | u128::from(halves[1]);
-        Self { trace_id, id: random_id(), parent_id: None, is_sampled, state: String::new() }
+        Self { trace_id, span_id: random_id(), parent_id: None, is_sampled, state: String::new() }
     }
 
     /// Reads the values of `traceparent` and `tracestate`. `None` if the first one is none of the recommendation. A
@@ -89,13 +89,13 @@ impl TraceContext {
             // A later version may add fields at the end.
             _ => rest.is_empty() || rest[0] == b'-',
         };
-        let (trace_id, id) = (trace, u64::try_from(id).ok()?);
-        if !is_known || trace_id == 0 || id == 0 {
+        let (trace_id, span_id) = (trace, u64::try_from(id).ok()?);
+        if !is_known || trace_id == 0 || span_id == 0 {
             return None;
         }
         let is_sampled = u8::try_from(flags).ok()? & SAMPLED != 0;
         let state = parse_state(tracestate).unwrap_or_default();
-        Some(Self { trace_id, id, parent_id: None, is_sampled, state })
+        Some(Self { trace_id, span_id, parent_id: None, is_sampled, state })
     }
 
     /// The context of a caller, by what it has sent with the call.
@@ -116,7 +116,7 @@ impl TraceContext {
     ///
     /// Outside a kernel.
     pub fn child(&self) -> Self {
-        Self { id: random_id(), parent_id: Some(self.id), ..self.clone() }
+        Self { span_id: random_id(), parent_id: Some(self.span_id), ..self.clone() }
     }
 
     /// The number of the trace, never zero.
@@ -125,8 +125,8 @@ impl TraceContext {
     }
 
     /// The number of this unit of work, never zero.
-    pub fn id(&self) -> u64 {
-        self.id
+    pub fn span_id(&self) -> u64 {
+        self.span_id
     }
 
     /// The number of the unit of work that caused this one, if it is known.
@@ -149,7 +149,7 @@ impl TraceContext {
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = if self.is_sampled { SAMPLED } else { 0 };
-        write!(f, "{VERSION:02x}-{:032x}-{:016x}-{flags:02x}", self.trace_id, self.id)
+        write!(f, "{VERSION:02x}-{:032x}-{:016x}-{flags:02x}", self.trace_id, self.span_id)
     }
 }
 

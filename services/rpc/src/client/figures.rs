@@ -8,7 +8,7 @@ use pikake_time::Ticks;
 use pikake_traps::figures::{Figure, Figures, Times};
 use pikake_traps::{elapsed_since, now};
 
-use crate::error::{CallError, Cause};
+use crate::error::{CallError, CallFailure};
 use crate::protocol::ERROR;
 use crate::service::{Answered, Method};
 
@@ -43,13 +43,15 @@ impl Outcome {
     ];
 
     pub(crate) fn of(result: &Result<Answered, CallError>) -> Self {
-        match result.as_ref().map_err(|error| &error.cause) {
+        match result.as_ref().map_err(|error| &error.failure) {
             Ok(answer) if answer.flags & ERROR != 0 => Self::Error,
             Ok(_) => Self::Answered,
-            Err(Cause::Interrupted(_)) => Self::Abandoned,
-            Err(Cause::Connection(_)) => Self::Connection,
-            Err(Cause::Encode(_) | Cause::Open) => Self::NotSent,
-            Err(Cause::Panicked | Cause::Ended(_) | Cause::Answer(_)) => Self::Ended,
+            Err(CallFailure::Interrupted(_)) => Self::Abandoned,
+            Err(CallFailure::Connection(_)) => Self::Connection,
+            Err(CallFailure::Encode(_) | CallFailure::BreakerOpen) => Self::NotSent,
+            Err(CallFailure::Panicked | CallFailure::Ended(_) | CallFailure::Answer(_)) => {
+                Self::Ended
+            }
             Err(_) => Self::Refused,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pikake::net::{TcpListener, TcpStream, UnixListener};
 use pikake::rpc::{
-    Cause, Client, Executed, Receiver, Sender, Server, Transport, channel, current_call,
+    CallFailure, Client, Executed, Receiver, Sender, Server, Transport, channel, current_call,
 };
 use pikake::{Interrupted, sleep, spawn, timeout_after};
 
@@ -105,7 +105,7 @@ fn with_sample<F: Future<Output = ()> + 'static>(
         test(SampleClient::new(client.clone()), office, client).await;
         server.request_cancel("the test is over");
         let report = server.await.unwrap().unwrap();
-        assert!(report.left.is_empty(), "{report}");
+        assert!(report.is_clean(), "{report}");
     });
 }
 
@@ -178,7 +178,7 @@ fn items_travel_in_both_directions() {
 fn panics_are_errors() {
     with_sample(async |sample, _, _| {
         let error = sample.panic().await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Panicked), "{error}");
+        assert!(matches!(error.failure, CallFailure::Panicked), "{error}");
         assert_eq!(sample.add(1, 1).await.unwrap(), 2);
     });
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use pikake::kernel::inspect::{kernel_figures, tasks_from};
 use pikake::net::{Closing, MemoryStream, TcpListener};
-use pikake::rpc::packets::{PacketOptions, PacketReader, PacketWriter, open};
+use pikake::rpc::packets::{Packet, PacketOptions, PacketReader, PacketWriter, open};
 use pikake::rpc::{
-    Balance, CallError, Cause, Client, ClientBuilder, Executed, ReceiveError, Receiver, Sender,
-    Server, channel,
+    Balance, CallError, CallFailure, Client, ClientBuilder, Executed, ReceiveError, Receiver,
+    Sender, Server, channel,
 };
 use pikake::sim::{Between, Fault, FaultPlan, Sim};
 use pikake::sync::Queue;
@@ -200,13 +200,13 @@ fn refusals_after_a_leave_do_no_harm() {
         let (mut packets, sender) = door.play(10).await;
         assert_eq!(next(&mut packets).await, (0, 1));
         assert_eq!(next(&mut packets).await, (0, 2));
-        sender.send(LEAVE, 0, 1, &[]).await.unwrap();
-        sender.send(ANSWER, FAILURE, 2, &[SHUTTING_DOWN]).await.unwrap();
-        sender.send(ANSWER, 0, 1, &[7]).await.unwrap();
+        sender.send(Packet::new(LEAVE, 1, &[])).await.unwrap();
+        sender.send(Packet::new(ANSWER, 2, &[SHUTTING_DOWN]).with_flags(FAILURE)).await.unwrap();
+        sender.send(Packet::new(ANSWER, 1, &[7])).await.unwrap();
         // The second call was not taken: it goes to the next connection.
         let (mut again, another) = door.play(10).await;
         assert_eq!(next(&mut again).await, (0, 1));
-        another.send(ANSWER, 0, 1, &[9]).await.unwrap();
+        another.send(Packet::new(ANSWER, 1, &[9])).await.unwrap();
         let [first, second] = calls;
         assert_eq!(first.await.unwrap().unwrap(), 7);
         assert_eq!(second.await.unwrap().unwrap(), 9);
@@ -228,14 +228,14 @@ fn items_after_a_cancel_do_no_harm() {
         assert_eq!(next(&mut packets).await, (0, 1));
         count.request_cancel("enough");
         assert_eq!(next(&mut packets).await, (CANCEL, 1));
-        sender.send(ITEM, 0, 1, &[0, 5]).await.unwrap();
+        sender.send(Packet::new(ITEM, 1, &[0, 5])).await.unwrap();
         let other = spawn({
             let shop = shop(&client);
             async move { shop.sell(1).await }
         });
         assert_eq!(next(&mut packets).await, (0, 2));
-        sender.send(ANSWER, 0, 1, &[]).await.unwrap();
-        sender.send(ANSWER, 0, 2, &[3]).await.unwrap();
+        sender.send(Packet::new(ANSWER, 1, &[])).await.unwrap();
+        sender.send(Packet::new(ANSWER, 2, &[3])).await.unwrap();
         assert_eq!(other.await.unwrap().unwrap(), 3);
         assert!(matches!(kept.next().await, Err(ReceiveError::Lost)));
         assert_eq!(count.await.unwrap().unwrap_err().executed, Executed::Maybe);
@@ -254,7 +254,7 @@ fn an_answer_that_races_with_the_cancel_is_dropped() {
         });
         let (mut packets, sender) = door.play(1).await;
         assert_eq!(next(&mut packets).await, (0, 1));
-        sender.send(ANSWER, 0, 1, &[7]).await.unwrap();
+        sender.send(Packet::new(ANSWER, 1, &[7])).await.unwrap();
         raced.abort();
         // The only place is free again, if the answer came or not.
         let next_call = spawn(async move { shop.sell(1).await });
@@ -263,7 +263,7 @@ fn an_answer_that_races_with_the_cancel_is_dropped() {
             (kind, id) = next(&mut packets).await;
         }
         assert_eq!((kind, id), (0, 2));
-        sender.send(ANSWER, 0, 2, &[8]).await.unwrap();
+        sender.send(Packet::new(ANSWER, 2, &[8])).await.unwrap();
         assert_eq!(next_call.await.unwrap().unwrap(), 8);
     });
 }
@@ -283,13 +283,13 @@ fn a_call_given_up_keeps_its_place_until_the_answer() {
         assert!(given_up.await.unwrap());
         let waiting = timeout_after(ms(5), shop(&client).sell(1)).await;
         assert!(waiting.is_err());
-        sender.send(ANSWER, FAILURE, 1, &[6]).await.unwrap();
+        sender.send(Packet::new(ANSWER, 1, &[6]).with_flags(FAILURE)).await.unwrap();
         let other = spawn({
             let shop = shop(&client);
             async move { shop.sell(1).await }
         });
         assert_eq!(next(&mut packets).await, (0, 2), "the call that waited was not sent");
-        sender.send(ANSWER, 0, 2, &[8]).await.unwrap();
+        sender.send(Packet::new(ANSWER, 2, &[8])).await.unwrap();
         assert_eq!(other.await.unwrap().unwrap(), 8);
     });
 }
@@ -305,7 +305,7 @@ fn a_server_that_takes_no_calls_is_an_error() {
         });
         let _played = door.play(0).await;
         let error = call.await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(error.executed, Executed::No);
     });
 }
@@ -318,7 +318,7 @@ fn a_notice_with_a_channel_is_refused() {
         let client = door.add(Client::builder(), "shop").build();
         let (_texts, receiver) = channel(4);
         let error = shop(&client).note_all(receiver).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Encode(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Encode(_)), "{error}");
         assert_eq!(shop(&client).sell(1).await.unwrap(), 1);
     });
 }
@@ -332,10 +332,10 @@ fn calls_with_channels_are_sent_once() {
         let client = door.add(Client::builder(), "shop").build();
         let (_numbers, receiver) = channel(4);
         let error = shop(&client).sum(receiver).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Overloaded), "{error}");
+        assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
         let (_numbers, receiver) = channel(4);
         let error = shop(&client).sum_again(receiver).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Overloaded), "{error}");
+        assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
     });
 }
 
@@ -347,14 +347,14 @@ fn overloads_are_repeated_after_pauses() {
         let client = door.add(Client::builder(), "shop").attempts(3).build();
         let since = now();
         let error = shop(&client).sell(1).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Overloaded), "{error}");
+        assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
         assert_eq!(error.executed, Executed::No);
         let took = elapsed_since(since);
         assert!(took >= ms(75) && took <= ms(160), "{took:?}");
         // A pause that outlasts the caller is not begun.
         let since = now();
         let error = timeout_after(ms(10), shop(&client).sell(1)).await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Overloaded), "{error}");
+        assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
         assert!(elapsed_since(since) < ms(10));
     });
 }
@@ -562,7 +562,7 @@ fn a_panic_while_connecting_is_an_error() {
         });
         let client = client.build();
         let error = shop(&client).sell(1).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(error.executed, Executed::No);
     });
 }
@@ -597,7 +597,7 @@ fn pauses_between_attempts_grow() {
         // Callers whose time ends before the next attempt get the last error at once.
         let since = now();
         let error = timeout_after(ms(100), shop(&client).sell(1)).await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(millis_since(since), 0);
     });
 }
@@ -615,14 +615,14 @@ fn connections_of_no_use_are_replaced_after_pauses() {
                 let (mut packets, sender) =
                     open(there, PacketOptions::new().greeting([10, 16])).await.unwrap();
                 let _ = packets.next().await;
-                let _ = sender.send(LEAVE, 0, 0, &[]).await;
+                let _ = sender.send(Packet::new(LEAVE, 0, &[])).await;
             })
             .detach();
             std::future::ready(Ok(here))
         });
         let client = client.build();
         let error = shop(&client).sell(1).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::ShuttingDown), "{error}");
+        assert!(matches!(error.failure, CallFailure::ShuttingDown), "{error}");
         assert_eq!((connects.get(), error.executed), (4, Executed::No));
         assert!(elapsed_since(begin) >= ms(25 + 50 + 100), "{:?}", elapsed_since(begin));
     });
@@ -787,7 +787,7 @@ fn breakers_open_and_try_again() {
             assert!(timeout_after(ms(10), shop.sell(60_000)).await.is_err());
         }
         let error = shop.sell(1).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Open), "{error}");
+        assert!(matches!(error.failure, CallFailure::BreakerOpen), "{error}");
         assert_eq!((error.executed, seller.0.begun.get()), (Executed::No, 2));
         sleep(ms(1_000)).await.unwrap();
         // One call tries, and the others are not sent.
@@ -797,9 +797,9 @@ fn breakers_open_and_try_again() {
         });
         sleep(ms(1)).await.unwrap();
         let error = shop.sell(1).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Open), "{error}");
+        assert!(matches!(error.failure, CallFailure::BreakerOpen), "{error}");
         assert!(trial.await.unwrap());
-        assert!(matches!(shop.sell(1).await.unwrap_err().cause, Cause::Open));
+        assert!(matches!(shop.sell(1).await.unwrap_err().failure, CallFailure::BreakerOpen));
         sleep(ms(1_000)).await.unwrap();
         // A trial that is given up says nothing.
         let given_up = spawn({

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use pikake::net::MemoryStream;
-use pikake::rpc::{CallError, Cause, Client, Codec, Error, Executed, Server, Service};
+use pikake::rpc::{CallError, CallFailure, Client, Codec, Error, Executed, Server, Service};
 use serde::{Deserialize, Serialize};
 
 const BOTH: [Codec; 2] = [Codec::Postcard, Codec::Json];
@@ -28,12 +28,12 @@ fn with_both<F: Future<Output = ()> + 'static>(test: impl Fn(Codec) -> F) {
 }
 
 fn assert_unknown(error: CallError) {
-    assert!(matches!(error.cause, Cause::UnknownMethod), "{error}");
+    assert!(matches!(error.failure, CallFailure::UnknownMethod), "{error}");
     assert_eq!(error.executed, Executed::No, "{error}");
 }
 
 fn assert_arguments(error: CallError, text: &str) {
-    assert!(matches!(&error.cause, Cause::Arguments(why) if why == text), "{error}");
+    assert!(matches!(&error.failure, CallFailure::Arguments(why) if why == text), "{error}");
     assert_eq!(error.executed, Executed::No, "{error}");
 }
 
@@ -301,10 +301,12 @@ fn variants_may_be_added_at_the_end() {
         assert!(matches!(it.fail(false).await, Err(Error::Service(old::Kind::Small))));
         // The variant that the client does not know, as a value and as an error.
         let error = it.last().await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Answer(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
         assert_eq!(error.executed, Executed::Yes);
         let error = it.fail(true).await.unwrap_err();
-        assert!(matches!(&error, Error::Call(error) if matches!(error.cause, Cause::Answer(_))));
+        assert!(
+            matches!(&error, Error::Call(error) if matches!(error.failure, CallFailure::Answer(_)))
+        );
         assert_eq!(error.executed(), Executed::Yes);
 
         let it = new::ShapesClient::new(client(codec, || old::ShapesServer::new(Implementation)));
@@ -312,7 +314,7 @@ fn variants_may_be_added_at_the_end() {
         assert_eq!(it.echo(large()).await.unwrap(), large());
         assert_eq!(it.last().await.unwrap(), new::Kind::Large { size: 1 });
         let error = it.echo(new::Kind::Huge).await.unwrap_err();
-        let Cause::Arguments(text) = &error.cause else { panic!("{error}") };
+        let CallFailure::Arguments(text) = &error.failure else { panic!("{error}") };
         assert!(text.starts_with("the argument `kind`: "), "{text}");
         assert_eq!(error.executed, Executed::No);
     });
@@ -396,13 +398,13 @@ fn fields_cannot_be_added_in_postcard() {
         let server = || new::PeopleServer::new(Implementation);
         let it = old::PeopleClient::new(client(Codec::Postcard, server));
         let error = it.echo(old::Person { name: name() }).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Arguments(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Arguments(_)), "{error}");
 
         // The server takes the field for a later argument, which it does not know.
         let server = || old::PeopleServer::new(Implementation);
         let it = new::PeopleClient::new(client(Codec::Postcard, server));
         let error = it.echo(new::Person { name: name(), age: 7 }).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Answer(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
     });
 }
 
@@ -445,7 +447,7 @@ fn values_may_become_results() {
         let it = old::StockClient::new(client(codec, || new::StockServer::new(Implementation)));
         assert_eq!(it.take(9).await.unwrap(), 9);
         let error = it.take(10).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Answer(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
         assert_eq!(error.executed, Executed::Yes);
 
         let it = new::StockClient::new(client(codec, || old::StockServer::new(Implementation)));

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pikake::net::{Closing, MemoryStream, TcpListener};
-use pikake::rpc::packets::{PacketOptions, open};
-use pikake::rpc::{Cause, Client, Executed, Sender, Server, channel};
+use pikake::rpc::packets::{Packet, PacketOptions, open};
+use pikake::rpc::{CallFailure, Client, Executed, Sender, Server, channel};
 use pikake::sim::Sim;
 use pikake::{sleep, spawn};
 
@@ -60,7 +60,7 @@ fn dropped_wait_for_a_packet_takes_nothing() {
         let (mut packets, _sender) = open(here, PacketOptions::new()).await.unwrap();
         let (_reader, peer) = opened.await.unwrap().unwrap();
         for id in 1..4 {
-            peer.send(1, 0, id, b"body").await.unwrap();
+            peer.send(Packet::new(1, id, b"body")).await.unwrap();
             assert_eq!(packets.next().await.unwrap().unwrap().id, id);
             let mut next = pin!(packets.next());
             let polled = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx).is_pending()));
@@ -127,7 +127,7 @@ fn refused_late_request_harms_no_other_call() {
         pikake::yield_now().await.unwrap();
         closing.begin();
         let error = late.await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::ShuttingDown), "{error}");
+        assert!(matches!(error.failure, CallFailure::ShuttingDown), "{error}");
         assert_eq!(error.executed, Executed::No);
         assert_eq!(first.await.unwrap().unwrap(), 200);
         server.await.unwrap();
@@ -146,7 +146,7 @@ fn last_attempt_does_not_speak_for_those_before() {
         let slow = SlowClient::new(Client::tcp("server:7000"));
         // The further attempts find no server.
         let error = slow.note().await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(error.executed, Executed::Maybe);
     });
     sim.faults("1s kill server".parse().unwrap());

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use pikake::kernel::inspect::kernel_figures;
 use pikake::net::MemoryStream;
-use pikake::rpc::packets::{PacketError, PacketOptions, PacketReader, PacketWriter, open};
-use pikake::rpc::{CallError, Cause, Client, Executed, Receiver, Sender, Server};
+use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
+use pikake::rpc::{CallError, CallFailure, Client, Executed, Receiver, Sender, Server};
 use pikake::{Interrupted, sleep, spawn, timeout_after};
 
 use crate::raw::number;
@@ -120,7 +120,7 @@ struct Raw {
 impl Raw {
     async fn send(&self, kind: u8, id: u64, body: &[u8]) {
         // A connection that has ended is what some tests wait for.
-        let _ = self.sender.send(kind, 0, id, body).await;
+        let _ = self.sender.send(Packet::new(kind, id, body)).await;
     }
 
     async fn request(&self, kind: u8, id: u64, method: &str, arguments: &[u8]) {
@@ -206,12 +206,12 @@ fn packets_that_no_client_sends_end_the_connection() {
     for flags in [1, 2, 3] {
         let head = head.clone();
         refused("ends within", async move |raw| {
-            let _ = raw.sender.send(REQUEST, flags, 1, &head).await;
+            let _ = raw.sender.send(Packet::new(REQUEST, 1, &head).with_flags(flags)).await;
         });
     }
     refused("too much metadata", async move |raw| {
         let body = [head, number(65)].concat();
-        let _ = raw.sender.send(REQUEST, 2, 1, &body).await;
+        let _ = raw.sender.send(Packet::new(REQUEST, 1, &body).with_flags(2)).await;
     });
     refused("more calls than", async |raw| {
         for id in 1..=4 {
@@ -444,7 +444,10 @@ fn packets_that_no_server_sends_end_the_connection() {
             raw.rest().await;
         });
         let error = answer.unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(PacketError::Malformed(_))), "{error}");
+        assert!(
+            matches!(error.failure, CallFailure::Connection(PacketError::Malformed(_))),
+            "{error}"
+        );
         assert_eq!(error.executed, Executed::Maybe);
         assert!(error.to_string().contains(expected), "{error}");
     };
@@ -473,18 +476,18 @@ fn a_second_answer_ends_the_connection() {
 fn answers_that_are_none_are_errors() {
     let answered = |flags: u8, body: &'static [u8]| {
         against_client(&[3, 2], async move |raw| {
-            let _ = raw.sender.send(ANSWER, flags, 1, body).await;
+            let _ = raw.sender.send(Packet::new(ANSWER, 1, body).with_flags(flags)).await;
             raw.rest().await;
         })
     };
     for (flags, body) in [(0, &[][..]), (0, &[0x80]), (0, &[1, 1]), (1, &[1]), (4, &[0x80])] {
         let error = answered(flags, body).unwrap_err();
-        assert!(matches!(error.cause, Cause::Answer(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
         assert_eq!(error.executed, Executed::Yes);
     }
     for body in [&[][..], &[200], &[6, 0xff, 0xfe]] {
         let error = answered(FAILURE, body).unwrap_err();
-        assert!(matches!(error.cause, Cause::Ended(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Ended(_)), "{error}");
     }
 }
 
@@ -492,7 +495,10 @@ fn answers_that_are_none_are_errors() {
 fn greetings_that_no_server_sends_are_errors() {
     for greeting in [&[][..], &[0x80], &[3], &[3, 0x80], &[0, 2]] {
         let error = against_client(greeting, async |raw| drop(raw.rest().await)).unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(PacketError::Malformed(_))), "{error}");
+        assert!(
+            matches!(error.failure, CallFailure::Connection(PacketError::Malformed(_))),
+            "{error}"
+        );
         assert_eq!(error.executed, Executed::No);
     }
     // Giant limits, and bytes of a later version.
@@ -523,7 +529,7 @@ fn a_server_that_leaves_again_and_again_harms_nothing() {
         raw.rest().await;
     });
     let error = error.unwrap_err();
-    assert!(matches!(error.cause, Cause::ShuttingDown), "{error}");
+    assert!(matches!(error.failure, CallFailure::ShuttingDown), "{error}");
     assert_eq!(error.executed, Executed::No);
 }
 
@@ -535,5 +541,5 @@ fn a_server_that_is_silent_is_given_up() {
         drop(raw);
     });
     // The attacker's packets send heartbeats, so only the end of the stream ends the call.
-    assert!(matches!(error.unwrap_err().cause, Cause::Connection(_)));
+    assert!(matches!(error.unwrap_err().failure, CallFailure::Connection(_)));
 }

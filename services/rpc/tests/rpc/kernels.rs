@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pikake::rpc::local::{LocalConnector, LocalListener, listener};
-use pikake::rpc::{Cause, Client, Executed, Receiver, Sender, Server, channel, current_call};
+use pikake::rpc::{CallFailure, Client, Executed, Receiver, Sender, Server, channel, current_call};
 use pikake::{sleep, spawn, timeout_after};
 
 /// Longer than any test takes, on any machine.
@@ -194,7 +194,7 @@ fn the_end_of_the_servers_kernel_is_an_error() {
         let echoes =
             EchoesClient::new(Client::builder().local(&hosted.connector).attempts(1).build());
         let error = timeout_after(LONG, echoes.who()).await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(error.executed, Executed::No);
     });
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pikake::kernel::inspect::kernel_figures;
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
 use pikake::net::{MemoryStream, Read, TcpListener, TcpStream, UnixStream, Write};
-use pikake::rpc::packets::{PacketError, PacketOptions, PacketReader, PacketWriter, open};
+use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
 use pikake::testing::interrupt_everywhere;
 use pikake::{sleep, spawn, timeout_after, yield_now};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_ED25519};
@@ -144,7 +144,7 @@ fn all_kinds_flags_and_ids_arrive() {
             .map(|((kind, flags), id)| (kind, flags, id))
             .collect();
         for &(kind, flags, id) in &heads {
-            sender.send(kind, flags, id, &[kind]).await.unwrap();
+            sender.send(Packet::new(kind, id, &[kind]).with_flags(flags)).await.unwrap();
             let packet = packets.next().await.unwrap().unwrap();
             assert_eq!((packet.kind, packet.flags, packet.id), (kind, flags, id));
             assert_eq!(packet.body, [kind]);
@@ -156,10 +156,10 @@ fn all_kinds_flags_and_ids_arrive() {
 fn frames_have_a_limit() {
     pikake::sim::example(async {
         let ((_, sender), (mut packets, _)) = pair(PacketOptions::new().frame_limit(100)).await;
-        sender.send(1, 0, 1, &[5; 100]).await.unwrap();
-        let large = sender.send(1, 0, 2, &[5; 101]).await.unwrap_err();
+        sender.send(Packet::new(1, 1, &[5; 100])).await.unwrap();
+        let large = sender.send(Packet::new(1, 2, &[5; 101])).await.unwrap_err();
         assert!(matches!(large, PacketError::TooLarge { size: 101, limit: 100 }), "{large:?}");
-        sender.send(1, 0, 3, b"").await.unwrap();
+        sender.send(Packet::new(1, 3, b"")).await.unwrap();
         assert_eq!(packets.next().await.unwrap().unwrap().body, [5; 100]);
         assert_eq!(packets.next().await.unwrap().unwrap().id, 3);
     });
@@ -293,7 +293,7 @@ fn silence_ends_the_connection() {
         };
         assert!(matches!(error, PacketError::Silent(_)), "{error:?}");
         assert_eq!(pikake::traps::elapsed_since(begun).as_secs(), 30);
-        let sent = sender.send(1, 0, 1, b"").await.unwrap_err();
+        let sent = sender.send(Packet::new(1, 1, b"")).await.unwrap_err();
         assert!(matches!(sent, PacketError::Silent(_)), "{sent:?}");
     });
 }
@@ -310,7 +310,7 @@ fn a_peer_that_takes_nothing_ends_the_connection() {
         let receiving = spawn(async move { packets.next().await.map(|packet| packet.is_some()) });
         let mut sent = 0;
         let error = loop {
-            match sender.send(1, 0, 1, &[0; 1_000]).await {
+            match sender.send(Packet::new(1, 1, &[0; 1_000])).await {
                 Ok(()) => sent += 1,
                 Err(error) => break error,
             }
@@ -333,7 +333,8 @@ fn senders_take_turns() {
         let ((_reader, sender), (mut packets, _)) = pair(PacketOptions::new().queue_limit(1)).await;
         for id in 0..4 {
             let sender = sender.clone();
-            spawn(async move { while sender.send(1, 0, id, &[0; 100]).await.is_ok() {} }).detach();
+            spawn(async move { while sender.send(Packet::new(1, id, &[0; 100])).await.is_ok() {} })
+                .detach();
         }
         let mut counts = [0u32; 4];
         for _ in 0..400 {
@@ -348,13 +349,13 @@ fn senders_take_turns() {
 fn senders_that_leave_pass_the_turn_on() {
     pikake::sim::example(async {
         let ((_reader, sender), there) = against_raw(PacketOptions::new().queue_limit(1)).await;
-        drop(sender.send(1, 0, 0, &[0; 2_000_000]).await);
-        let _ = sender.send(1, 0, 0, &[0; 900_000]).await;
-        let _ = sender.send(1, 0, 0, &[0; 900_000]).await;
+        drop(sender.send(Packet::new(1, 0, &[0; 2_000_000])).await);
+        let _ = sender.send(Packet::new(1, 0, &[0; 900_000])).await;
+        let _ = sender.send(Packet::new(1, 0, &[0; 900_000])).await;
         let waiting: Vec<_> = (1..=3)
             .map(|id| {
                 let sender = sender.clone();
-                spawn(async move { sender.send(1, 0, id, b"").await })
+                spawn(async move { sender.send(Packet::new(1, id, b"")).await })
             })
             .collect();
         sleep(Duration::from_millis(1)).await.unwrap();
@@ -396,11 +397,11 @@ fn the_least_limits_work() {
         let options = PacketOptions::new().queue_limit(0).silence(Duration::ZERO).frame_limit(0);
         let ((mut one, one_sender), (_other, other_sender)) = pair(options).await;
         sleep(Duration::from_secs(10)).await.unwrap();
-        let sent = timeout_after(LONG, other_sender.send(1, 0, 7, b"")).await;
+        let sent = timeout_after(LONG, other_sender.send(Packet::new(1, 7, b""))).await;
         sent.expect("room").unwrap();
         assert_eq!(one.next().await.unwrap().unwrap().id, 7);
         assert!(timeout_after(Duration::from_secs(10), one.next()).await.is_err());
-        let large = one_sender.send(1, 0, 7, b"x").await.unwrap_err();
+        let large = one_sender.send(Packet::new(1, 7, b"x")).await.unwrap_err();
         assert!(matches!(large, PacketError::TooLarge { size: 1, limit: 0 }), "{large:?}");
     });
 }
@@ -412,7 +413,7 @@ fn heartbeats_fill_pauses_only() {
         // The silence of the peer is 30 s, so a heartbeat is due after 10 s.
         for id in 1..=3 {
             sleep(Duration::from_secs(9)).await.unwrap();
-            sender.send(1, 0, id, b"").await.unwrap();
+            sender.send(Packet::new(1, id, b"")).await.unwrap();
         }
         sleep(Duration::from_secs(21)).await.unwrap();
         drop(sender);
@@ -429,14 +430,14 @@ fn heartbeats_fill_pauses_only() {
 fn a_finished_side_goes_on_receiving() {
     pikake::sim::example(async {
         let ((mut here, sender), (mut there, answers)) = pair(PacketOptions::new()).await;
-        sender.send(1, 0, 1, b"the last").await.unwrap();
+        sender.send(Packet::new(1, 1, b"the last")).await.unwrap();
         sender.finish().await.unwrap();
         assert_eq!(there.next().await.unwrap().unwrap().id, 1);
         assert!(there.next().await.unwrap().is_none());
         assert!(there.next().await.unwrap().is_none());
         for id in 0..10 {
             sleep(Duration::from_secs(25)).await.unwrap();
-            answers.send(2, 0, id, b"").await.unwrap();
+            answers.send(Packet::new(2, id, b"")).await.unwrap();
             assert_eq!(here.next().await.unwrap().unwrap().id, id);
         }
         answers.finish().await.unwrap();
@@ -453,7 +454,9 @@ fn finish_ends_beside_others_that_send() {
         let others: Vec<_> = (0..3)
             .map(|_| {
                 let sender = sender.clone();
-                spawn(async move { while sender.send(1, 0, 0, &[0; 90]).await.is_ok() {} })
+                spawn(
+                    async move { while sender.send(Packet::new(1, 0, &[0; 90])).await.is_ok() {} },
+                )
             })
             .collect();
         let receiving = spawn(async move {
@@ -467,7 +470,7 @@ fn finish_ends_beside_others_that_send() {
             }
             panic!("the packet is lost");
         });
-        sender.send(1, 0, 7, b"").await.unwrap();
+        sender.send(Packet::new(1, 7, b"")).await.unwrap();
         timeout_after(LONG, sender.finish()).await.expect("it ends").unwrap();
         assert!(receiving.await.unwrap() < 50);
         others.into_iter().for_each(|other| other.abort());
@@ -563,8 +566,8 @@ fn drops_in_each_order_leave_nothing() {
     pikake::sim::example(async {
         for order in 0..24 {
             let ((one, one_sender), (other, other_sender)) = pair(PacketOptions::new()).await;
-            let _ = one_sender.send(1, 0, 1, &[0; 3_000]).await;
-            let _ = other_sender.send(1, 0, 1, &[0; 3_000]).await;
+            let _ = one_sender.send(Packet::new(1, 1, &[0; 3_000])).await;
+            let _ = other_sender.send(Packet::new(1, 1, &[0; 3_000])).await;
             let mut parts: Vec<Box<dyn std::any::Any>> =
                 vec![Box::new(one), Box::new(one_sender), Box::new(other), Box::new(other_sender)];
             let mut rest = order;
@@ -585,13 +588,13 @@ fn senders_fail_after_the_connection_has() {
         let ((one, one_sender), (mut other, other_sender)) = pair(PacketOptions::new()).await;
         let clone = one_sender.clone();
         drop((one, one_sender));
-        clone.send(1, 0, 1, b"").await.unwrap();
+        clone.send(Packet::new(1, 1, b"")).await.unwrap();
         drop(clone);
         assert_eq!(other.next().await.unwrap().unwrap().id, 1);
         assert!(other.next().await.unwrap().is_none());
         // Nobody reads there, which the stream tells.
         let error = loop {
-            match other_sender.send(1, 0, 1, b"").await {
+            match other_sender.send(Packet::new(1, 1, b"")).await {
                 Ok(()) => sleep(Duration::from_millis(1)).await.unwrap(),
                 Err(error) => break error,
             }
@@ -620,7 +623,7 @@ fn interruptions_lose_nothing() {
                     let options = PacketOptions::new().queue_limit(60);
                     let (mut packets, sender) = open(there, options).await?;
                     while let Some(packet) = packets.next().await? {
-                        sender.send(packet.kind, 0, packet.id, packet.body).await?;
+                        sender.send(Packet::new(packet.kind, packet.id, packet.body)).await?;
                     }
                     sender.finish().await
                 });
@@ -636,7 +639,7 @@ fn interruptions_lose_nothing() {
                 };
                 let mut received = Vec::new();
                 for id in 0..6 {
-                    while let Err(error) = sender.send(1, 0, id, &[id as u8; 40]).await {
+                    while let Err(error) = sender.send(Packet::new(1, id, &[id as u8; 40])).await {
                         again(error);
                     }
                     if id % 2 == 1 {
@@ -679,7 +682,9 @@ fn interruptions_lose_nothing() {
 async fn echo<S: Read + Write + 'static>(stream: S) -> Result<(), PacketError> {
     let (mut packets, sender) = open(stream, PacketOptions::new()).await?;
     while let Some(packet) = packets.next().await? {
-        sender.send(packet.kind, packet.flags, packet.id, packet.body).await?;
+        sender
+            .send(Packet::new(packet.kind, packet.id, packet.body).with_flags(packet.flags))
+            .await?;
     }
     sender.finish().await
 }
@@ -690,7 +695,10 @@ async fn against_echo<S: Read + Write + 'static>(stream: S) {
     let sizes = [0, 1, 127, 128, 10_000, 100_000, 1 << 20];
     let sending = spawn(async move {
         for (id, size) in sizes.into_iter().enumerate() {
-            sender.send(3, 5, id as u64, &vec![id as u8; size]).await.unwrap();
+            sender
+                .send(Packet::new(3, id as u64, &vec![id as u8; size]).with_flags(5))
+                .await
+                .unwrap();
         }
         sender.finish().await
     });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
 use pikake::net::{MemoryStream, UnixListener};
 use pikake::rpc::{
-    Answer, CallInfo, Cause, Client, Error, Executed, Handler, Server, current_call,
+    Answer, CallFailure, CallInfo, Client, Error, Executed, Handler, Server, current_call,
 };
 use pikake::traps::blocking;
 use pikake::{sleep, spawn};
@@ -150,7 +150,7 @@ fn tls_peers_have_certificates() {
                 true => assert_eq!(knocked.unwrap(), ("memory".to_owned(), None, 1)),
                 false => {
                     let error = knocked.unwrap_err();
-                    assert!(matches!(error.cause, Cause::Refused(_)), "{error}");
+                    assert!(matches!(error.failure, CallFailure::Refused(_)), "{error}");
                     assert_eq!(error.executed, Executed::No);
                 }
             }

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use pikake::kernel::inspect::kernel_figures;
 use pikake::net::{self, Closing, MemoryStream, Patience, TcpListener, TcpStream};
-use pikake::rpc::packets::{PacketError, PacketOptions, PacketReader, PacketWriter, open};
-use pikake::rpc::{Answer, CallError, Cause, Client, Executed, Receiver, Server, current_call};
+use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
+use pikake::rpc::{
+    Answer, CallError, CallFailure, Client, Executed, Receiver, Server, current_call,
+};
 use pikake::traps::{elapsed_since, now};
 use pikake::{Interrupted, Task, shield, sleep, spawn, timeout_after, yield_now};
 use serde::{Deserialize, Serialize, Serializer};
@@ -237,7 +239,7 @@ impl Raw {
         let id = self.next;
         self.next += 1;
         let body = [&number(method)[..], arguments].concat();
-        self.writer.send(kind, 0, id, &body).await.unwrap();
+        self.writer.send(Packet::new(kind, id, &body)).await.unwrap();
         id
     }
 
@@ -254,8 +256,8 @@ impl Raw {
     }
 }
 
-fn cause(result: Result<impl Sized, CallError>) -> Cause {
-    result.err().unwrap().cause
+fn failure(result: Result<impl Sized, CallError>) -> CallFailure {
+    result.err().unwrap().failure
 }
 
 #[test]
@@ -297,7 +299,10 @@ fn the_server_knows_the_deadline_by_itself() {
         let in_50_ms = [0xd0, 0x86, 3];
         for (id, method) in ["stubborn", "shielded", "endless"].into_iter().enumerate() {
             let body = [&number(method)[..], &in_50_ms].concat();
-            raw.writer.send(REQUEST, DEADLINE, id as u64 + 1, &body).await.unwrap();
+            raw.writer
+                .send(Packet::new(REQUEST, id as u64 + 1, &body).with_flags(DEADLINE))
+                .await
+                .unwrap();
         }
         sleep(149 * MS).await.unwrap();
         // A foreign future is dropped at once.
@@ -315,7 +320,7 @@ fn the_server_knows_the_deadline_by_itself() {
         // A call whose time is over before it arrives does not begin.
         let begun = keeper.0.begun.get();
         let body = [&number("stubborn")[..], &[0]].concat();
-        raw.writer.send(REQUEST, DEADLINE, 4, &body).await.unwrap();
+        raw.writer.send(Packet::new(REQUEST, 4, &body).with_flags(DEADLINE)).await.unwrap();
         assert_eq!(raw.next().await.unwrap().2, 4);
         assert_eq!(keeper.0.begun.get(), begun);
         drop(raw);
@@ -342,7 +347,7 @@ fn handlers_end_with_the_cancel_and_the_grace() {
             ];
             for call in calls {
                 call.request_cancel("enough");
-                assert!(matches!(cause(call.await.unwrap()), Cause::Interrupted(_)));
+                assert!(matches!(failure(call.await.unwrap()), CallFailure::Interrupted(_)));
             }
             sleep(98 * MS).await.unwrap();
             assert_eq!(keeper.under_way(), 2);
@@ -363,7 +368,7 @@ fn repeated_cancels_prolong_nothing() {
         for _ in 0..10 {
             sleep(10 * MS).await.unwrap();
             assert_eq!(keeper.under_way(), 1);
-            raw.writer.send(CANCEL, 0, id, &[]).await.unwrap();
+            raw.writer.send(Packet::new(CANCEL, id, &[])).await.unwrap();
         }
         sleep(10 * MS).await.unwrap();
         assert_eq!(keeper.under_way(), 0);
@@ -501,14 +506,14 @@ fn each_request_has_one_answer() {
             }
             // Without its arguments, and without a method.
             ids.push(raw.request("add", &[1]).await);
-            raw.writer.send(REQUEST, 0, raw.next, &[1, 2, 3, 4]).await.unwrap();
+            raw.writer.send(Packet::new(REQUEST, raw.next, &[1, 2, 3, 4])).await.unwrap();
             ids.push(raw.next);
             raw.next += 1;
             for _ in 0..delay {
                 sleep(MS / 2).await.unwrap();
             }
             for id in &ids {
-                raw.writer.send(CANCEL, 0, *id, &[]).await.unwrap();
+                raw.writer.send(Packet::new(CANCEL, *id, &[])).await.unwrap();
             }
             answers.extend(ids.into_iter().map(|id| (id, 0)));
         }
@@ -529,10 +534,12 @@ fn panics_of_user_code_are_errors() {
     with_shop(
         |server| server,
         async |shop, _| {
-            assert!(matches!(cause(shop.panic().await), Cause::Panicked));
-            assert!(matches!(cause(shop.panic_when_written().await), Cause::Panicked));
+            assert!(matches!(failure(shop.panic().await), CallFailure::Panicked));
+            assert!(matches!(failure(shop.panic_when_written().await), CallFailure::Panicked));
             let error = shop.panic_when_read(Unreadable(0)).await.unwrap_err();
-            assert!(matches!(&error.cause, Cause::Arguments(text) if text.contains("panicked")));
+            assert!(
+                matches!(&error.failure, CallFailure::Arguments(text) if text.contains("panicked"))
+            );
             assert_eq!(error.executed, Executed::No);
             let ended = timeout_after(MS, shop.panic_when_dropped()).await;
             assert!(ended.is_err());
@@ -568,7 +575,7 @@ fn a_client_that_takes_no_answers_gets_no_more_handlers() {
         assert!(begun <= 1 + 7, "{begun} handlers have begun");
         // Nothing is read behind the request that waits for room, so the handler ends with the connection.
         assert_eq!(keeper.under_way(), 1);
-        raw.writer.send(CANCEL, 0, stubborn, &[]).await.unwrap();
+        raw.writer.send(Packet::new(CANCEL, stubborn, &[])).await.unwrap();
         let error = serving.await.unwrap().unwrap_err();
         assert!(matches!(error, PacketError::Stalled(_)), "{error}");
         assert_eq!(keeper.under_way(), 0);
@@ -588,7 +595,7 @@ fn cancels_are_taken_while_answers_wait() {
         }
         sleep(MS).await.unwrap();
         assert_eq!((keeper.0.begun.get(), keeper.under_way()), (1 + 3, 1));
-        raw.writer.send(CANCEL, 0, stubborn, &[]).await.unwrap();
+        raw.writer.send(Packet::new(CANCEL, stubborn, &[])).await.unwrap();
         sleep(GRACE + MS).await.unwrap();
         assert_eq!(keeper.under_way(), 0);
         serving.abort();
@@ -607,7 +614,7 @@ fn connections_do_not_delay_each_other() {
             let flood = spawn(async move {
                 let body = [&number("big")[..], &[0xff, 0xff, 3]].concat();
                 for id in 1.. {
-                    if writer.send(REQUEST, 0, id, &body).await.is_err() {
+                    if writer.send(Packet::new(REQUEST, id, &body)).await.is_err() {
                         break;
                     }
                 }
@@ -727,7 +734,7 @@ fn an_idle_connection_ends_with_the_server() {
 }
 
 /// A server, a call, and the deadlines of the end.
-async fn end_with(patience: Patience, grace: Duration) -> (Keeper, Vec<String>, Vec<Cause>) {
+async fn end_with(patience: Patience, grace: Duration) -> (Keeper, Vec<String>, Vec<CallFailure>) {
     let keeper = Keeper::default();
     let closing = Closing::new();
     let listener = TcpListener::bind(ADDRESS).await.unwrap();
@@ -738,29 +745,29 @@ async fn end_with(patience: Patience, grace: Duration) -> (Keeper, Vec<String>, 
     let mut calls = vec![
         begin(&keeper, {
             let shop = shop.clone();
-            async move { cause(shop.stubborn().await) }
+            async move { failure(shop.stubborn().await) }
         })
         .await,
         begin(&keeper, {
             let shop = shop.clone();
-            async move { cause(shop.shielded().await) }
+            async move { failure(shop.shielded().await) }
         })
         .await,
     ];
     closing.begin();
     sleep(10 * MS).await.unwrap();
-    calls.push(spawn(async move { cause(shop.add(1, 2).await) }));
+    calls.push(spawn(async move { failure(shop.add(1, 2).await) }));
     let report = server.await.unwrap().unwrap();
     assert!(!report.is_clean(), "{report}");
     let mut text = Vec::new();
-    let mut add = |what: &str, all: Vec<pikake::rpc::LeftCall>| {
+    let mut add = |what: &str, all: Vec<pikake::rpc::UnfinishedCall>| {
         for left in all {
             let peer: std::net::SocketAddr = left.peer.parse().unwrap();
             assert!(format!("{left}").ends_with(&format!("call {} of {peer}", left.id)));
             text.push(format!("{what} {} {}", left.method, left.id));
         }
     };
-    add("interrupted", report.left);
+    add("interrupted", report.interrupted);
     add("dropped", report.dropped);
     let mut causes = Vec::new();
     for call in calls {
@@ -785,9 +792,12 @@ fn the_report_names_the_calls_that_were_left() {
             .collect();
         assert_eq!(left, expected);
         // The handlers were dropped by the grace, so the calls have answers.
-        assert!(matches!(causes[0], Cause::Ended(_)), "{causes:?}");
-        assert!(matches!(causes[1], Cause::Ended(_)), "{causes:?}");
-        assert!(matches!(causes[2], Cause::ShuttingDown | Cause::Connection(_)), "{causes:?}");
+        assert!(matches!(causes[0], CallFailure::Ended(_)), "{causes:?}");
+        assert!(matches!(causes[1], CallFailure::Ended(_)), "{causes:?}");
+        assert!(
+            matches!(causes[2], CallFailure::ShuttingDown | CallFailure::Connection(_)),
+            "{causes:?}"
+        );
     });
 }
 
@@ -801,7 +811,7 @@ fn the_hard_deadline_drops_handlers() {
         assert!(after >= 500 * MS && after < 600 * MS, "{after:?}");
         assert_eq!(keeper.under_way(), 0);
         assert_eq!(left.len(), 4, "{left:?}");
-        assert!(!matches!(causes[0], Cause::Interrupted(_)), "{causes:?}");
+        assert!(!matches!(causes[0], CallFailure::Interrupted(_)), "{causes:?}");
     });
 }
 
@@ -818,7 +828,7 @@ fn too_many_calls_in_all_are_overloaded() {
             });
             sleep(10 * MS).await.unwrap();
             let error = other.add(1, 2).await.unwrap_err();
-            assert!(matches!(error.cause, Cause::Overloaded), "{error}");
+            assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
             assert_eq!(error.executed, Executed::No);
             sleep(100 * MS).await.unwrap();
             assert_eq!(other.add(1, 2).await.unwrap(), 3);

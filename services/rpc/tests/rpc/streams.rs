@@ -10,7 +10,8 @@ use pikake::kernel::inspect::kernel_figures;
 use pikake::net::{MemoryStream, TcpListener, Write};
 use pikake::rpc::packets::{PacketError, PacketOptions};
 use pikake::rpc::{
-    Cause, Client, Codec, Executed, ReceiveError, Receiver, SendError, Sender, Server, channel,
+    CallFailure, Client, Codec, Executed, ReceiveError, Receiver, SendError, Sender, Server,
+    channel,
 };
 use pikake::testing::interrupt_everywhere;
 use pikake::{Task, sleep, spawn, timeout_after};
@@ -528,7 +529,7 @@ fn ends_travel_once_and_in_calls_only() {
         assert_eq!(flow.sum(receiver).await.unwrap(), 7);
 
         let error = flow.answers_with_an_end().await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Answer(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
         let (ends, _received) = channel(1);
         let error = flow.carries_ends(ends).await.unwrap();
         assert!(error.contains("only as an argument"), "{error}");
@@ -672,7 +673,7 @@ fn panics_end_the_channels() {
     with_postcard(async |flow, _| {
         let (sender, receiver) = channel(4);
         let error = timeout_after(LONG, flow.panic(sender)).await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Panicked), "{error}");
+        assert!(matches!(error.failure, CallFailure::Panicked), "{error}");
         assert_eq!(receiver.next().await.unwrap(), Some(1));
         assert!(!matches!(receiver.next().await, Ok(Some(_))));
     });
@@ -707,7 +708,7 @@ fn a_lost_connection_loses_its_channels() {
                 for call in calls {
                     let error = call.await.unwrap().unwrap_err();
                     assert!(
-                        matches!(error.cause, Cause::Connection(_) | Cause::Ended(_)),
+                        matches!(error.failure, CallFailure::Connection(_) | CallFailure::Ended(_)),
                         "{error}"
                     );
                     assert!(error.executed > Executed::No);
@@ -757,7 +758,10 @@ fn a_server_that_takes_nothing_closes_uploads() {
         };
         assert!(matches!(closed, SendError::Closed), "{closed}");
         let error = call.await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(PacketError::Stalled(_))), "{error}");
+        assert!(
+            matches!(error.failure, CallFailure::Connection(PacketError::Stalled(_))),
+            "{error}"
+        );
         server.await.unwrap();
         sleep(LONG).await.unwrap();
         assert_eq!(kernel_figures().tasks, 1, "tasks are left");
@@ -898,7 +902,7 @@ fn too_much_metadata_is_refused() {
             client = client.with_metadata(format!("name {number}"), "value");
             if number == 64 {
                 let error = sum(client.clone()).await.unwrap_err();
-                assert!(matches!(error.cause, Cause::Encode(_)), "{error}");
+                assert!(matches!(error.failure, CallFailure::Encode(_)), "{error}");
             }
         }
         serving.cancel().await.unwrap();

@@ -2,7 +2,7 @@
 
 use pikake::net::TcpListener;
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
-use pikake::rpc::{Cause, Client, Executed, Server};
+use pikake::rpc::{CallFailure, Client, Executed, Server};
 use pikake::spawn;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_ED25519};
 
@@ -50,7 +50,7 @@ fn clients_check_the_servers_certificate() {
             assert_eq!(trusted.open(key).await.unwrap(), key + 1);
         }
         let error = vault("bank.test").open(1).await.unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(error.executed, Executed::No);
         assert!(error.to_string().contains("bank.test"), "{error}");
     });

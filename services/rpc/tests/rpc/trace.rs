@@ -83,9 +83,9 @@ fn traces_go_on_through_handlers() {
             assert_eq!(context.trace_id(), 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
             assert!(context.is_sampled());
             assert_eq!(parent, Some(caller));
-            assert_ne!(context.id(), caller);
+            assert_ne!(context.span_id(), caller);
             assert_eq!(state, "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7");
-            caller = context.id();
+            caller = context.span_id();
         }
     });
 }
@@ -182,11 +182,11 @@ fn tracestate_is_read_strictly() {
 fn roots_and_children_have_ids() {
     pikake::sim::example(async {
         let root = TraceContext::root(false);
-        assert!(root.trace_id() != 0 && root.id() != 0 && !root.is_sampled());
+        assert!(root.trace_id() != 0 && root.span_id() != 0 && !root.is_sampled());
         assert_eq!(root.parent_id(), None);
         let child = root.child();
-        assert_eq!((child.trace_id(), child.parent_id()), (root.trace_id(), Some(root.id())));
-        assert_ne!(child.id(), root.id());
+        assert_eq!((child.trace_id(), child.parent_id()), (root.trace_id(), Some(root.span_id())));
+        assert_ne!(child.span_id(), root.span_id());
     });
 }
 

@@ -22,8 +22,8 @@ use pikake::net::{Closing, Patience, TcpListener, serve_until};
 use pikake::random::range;
 use pikake::rpc::packets::{PacketError, PacketOptions};
 use pikake::rpc::{
-    Balance, CallError, Cause, Client, Codec, Error, Executed, Receiver, Sender, Server, channel,
-    current_call,
+    Balance, CallError, CallFailure, Client, Codec, Error, Executed, Receiver, Sender, Server,
+    channel, current_call,
 };
 use pikake::sim::{Fault, FaultMix, FaultPlan, Latency, Network, Runs, Sim};
 use pikake::{Task, now, shield, sleep, spawn, timed, timeout_after};
@@ -221,11 +221,11 @@ impl Record {
     fn ended(&self, key: u64, outcome: Outcome) {
         if let Outcome::Failed(error) = &outcome {
             let is_broken = matches!(
-                &error.cause,
-                Cause::Connection(PacketError::Malformed(_) | PacketError::Foreign)
-                    | Cause::Arguments(_)
-                    | Cause::Answer(_)
-                    | Cause::UnknownMethod
+                &error.failure,
+                CallFailure::Connection(PacketError::Malformed(_) | PacketError::Foreign)
+                    | CallFailure::Arguments(_)
+                    | CallFailure::Answer(_)
+                    | CallFailure::UnknownMethod
             );
             if is_broken {
                 self.wrong(format!("call {key}: {error}"));
