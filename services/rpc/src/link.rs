@@ -147,7 +147,8 @@ impl Link {
             reader: RefCell::default(),
         });
         let task = Builder::new().name(format!("rpc: answers of {peer}"));
-        let task = task.spawn(receive(reader, Rc::downgrade(&link)));
+        // Made here: a task that is cancelled before its first step ends without one.
+        let task = task.spawn(receive(reader, Receiving(Rc::downgrade(&link))));
         link.reader.replace(Some(task));
         Ok(link)
     }
@@ -232,9 +233,6 @@ impl Link {
         if progress.get() == Progress::NotSent {
             progress.set(Progress::Sent);
         }
-        for channel in &channels {
-            channel.begin();
-        }
         if method.is_notice {
             return Ok(self.answered(method, 0, Vec::new()));
         }
@@ -242,11 +240,15 @@ impl Link {
             end: Cell::new(None),
             waiter: WaitQueue::new(),
             is_given_up: Cell::new(false),
-            channels: RefCell::new(channels),
+            channels: RefCell::new(channels.clone()),
         });
         self.calls.borrow_mut().insert(id, call.clone());
         waiting.id = id;
         waiting.call = Some(call.clone());
+        // Serializes items: code of the caller, which may panic or send.
+        for channel in channels {
+            channel.begin();
+        }
         loop {
             match call.end.take() {
                 Some(End::Answer { flags, body }) => {
@@ -465,28 +467,39 @@ impl Drop for Link {
     }
 }
 
+/// The link of the task that receives. The end of the task fails the calls, also an end by a panic or an abort.
+struct Receiving(Weak<Link>);
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.upgrade() {
+            link.fail_calls(&link.out.fail(PacketError::Disconnected));
+        }
+    }
+}
+
 /// Receives the server's packets until the connection ends.
-async fn receive<S: Read>(mut reader: PacketReader<S>, link: Weak<Link>) {
+async fn receive<S: Read>(mut reader: PacketReader<S>, receiving: Receiving) {
     let error = loop {
         let packet = match reader.next().await {
             Ok(Some(packet)) => packet,
             Ok(None) => break PacketError::Disconnected,
             Err(error) => break error,
         };
-        let Some(link) = link.upgrade() else { break PacketError::Disconnected };
+        let Some(link) = receiving.0.upgrade() else { break PacketError::Disconnected };
         if let Err(error) = link.take(packet) {
             break error;
         }
     };
-    let Some(link) = link.upgrade() else {
+    if receiving.0.strong_count() == 0 {
         // Nobody uses the connection: what is queued is written, and the server ends its side.
         let rest = async { while let Ok(Some(_)) = reader.next().await {} };
         ignore_after(DRAIN, rest).await;
         return;
-    };
-    let error = match error {
+    }
+    reader.fail(match error {
+        // Of this task, not of the callers.
         PacketError::Interrupted(_) => PacketError::Disconnected,
         error => error,
-    };
-    link.fail_calls(&reader.fail(error));
+    });
 }

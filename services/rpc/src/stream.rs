@@ -14,15 +14,16 @@
 //! import   open ──▶ END received, or STOP sent, or the call is over: closed
 //! ```
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Panic, WaitQueue, catch_and_log};
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
@@ -142,7 +143,11 @@ impl Place {
     ) -> Result<(), String> {
         let put = self.out.put((kind, flags, self.call), |bytes| {
             put_number(bytes, self.index as u64);
-            write(bytes).map_err(NotSent::Item)
+            // `Serialize` of an item is the user's code.
+            let written = catch_unwind(AssertUnwindSafe(|| write(bytes)));
+            written
+                .unwrap_or_else(|payload| Err(panicked("Serialize", payload)))
+                .map_err(NotSent::Item)
         });
         match put {
             Err(NotSent::Item(text)) => Err(text),
@@ -150,6 +155,17 @@ impl Place {
             Ok(()) | Err(NotSent::Packet(_)) => Ok(()),
         }
     }
+}
+
+/// A panic of a user's trait, in words.
+fn panicked(of: &str, payload: Box<dyn Any + Send>) -> String {
+    let panic = Panic::new(payload);
+    format!("its `{of}` panicked: {}", panic.message().unwrap_or("(not a text)"))
+}
+
+/// Drops items that nobody gets. Their destructors are the user's code.
+fn drop_items<I>(items: I) {
+    catch_and_log("the destructor of a channel's item", || drop(items));
 }
 
 enum NotSent {
@@ -229,6 +245,7 @@ impl<T> Channel<T> {
                 }
                 result = Err(text);
             }
+            drop_items(item);
         }
         self.senders.wake(usize::MAX);
         result
@@ -289,7 +306,7 @@ impl<T> Channel<T> {
         let items = self.items.take();
         self.stop_import();
         self.senders.wake(usize::MAX);
-        drop(items);
+        drop_items(items);
     }
 
     /// Says that no more items are wanted.
@@ -386,7 +403,9 @@ impl<T> Ported for Imported<T> {
             // The item was on its way when the port was closed here.
             _ => return Ok(()),
         }
-        match (self.read)(self.codec, bytes) {
+        // `Deserialize` of an item is the user's code.
+        let read = catch_unwind(AssertUnwindSafe(|| (self.read)(self.codec, bytes)));
+        match read.unwrap_or_else(|payload| Err(panicked("Deserialize", payload))) {
             Ok(item) => {
                 channel.items.borrow_mut().push_back(item);
                 channel.receivers.wake(usize::MAX);

@@ -8,6 +8,7 @@ mod fuzz;
 mod hostile;
 mod kernels;
 mod packets;
+mod panics;
 mod peers;
 mod raw;
 mod server;
