@@ -88,11 +88,22 @@ pub(crate) fn rewrite(mut item: ItemTrait, options: &ServiceOptions) -> syn::Res
     let calls = methods.iter().zip(&rows).map(|(method, row)| method.call(&rpc, vis, row));
     let indices: Vec<_> = (0..methods.len()).map(|index| format_ident!("__M{index}")).collect();
     let arms = methods.iter().map(|method| method.arm(&rpc, service));
+    let forwards = methods.iter().map(|method| method.forward(service));
+    let supertraits = (!item.supertraits.is_empty()).then(|| {
+        let bounds = &item.supertraits;
+        quote!(where ::std::rc::Rc<__S>: #bounds)
+    });
     // What stands in one scope with arguments of the user.
     let (index, arguments) = (local("index"), local("arguments"));
     Ok(quote! {
         #[allow(async_fn_in_trait)]
         #item
+
+        #(#cfgs)*
+        #[allow(deprecated, clippy::too_many_arguments)]
+        impl<__S: #service> #service for ::std::rc::Rc<__S> #supertraits {
+            #(#forwards)*
+        }
 
         #(#cfgs)*
         #[doc = #client_doc]
@@ -406,6 +417,19 @@ impl Method {
         };
         let returned = quote_spanned!(span=> ::core::result::Result<#value, #rpc::Error<#error>>);
         (returned, quote_spanned!(span=> ?.result()))
+    }
+
+    /// The method of an implementation that several owners share.
+    fn forward(&self, service: &Ident) -> Tokens {
+        let Self { name, arguments, output, .. } = self;
+        let conditions = self.conditions();
+        let (names, types): (Vec<_>, Vec<_>) = arguments.iter().cloned().unzip();
+        quote! {
+            #(#conditions)*
+            async fn #name(&self, #(#names: #types),*) #output {
+                #service::#name(&**self, #(#names),*).await
+            }
+        }
     }
 
     /// The arm of the server.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::Location;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
@@ -163,6 +164,16 @@ impl Client {
     /// A client of the server at `address`, such as `"127.0.0.1:7000"`, over TCP.
     pub fn tcp(address: &str) -> Self {
         Self::builder().tcp(address).build()
+    }
+
+    /// A client of the server at `path`, over a Unix socket.
+    pub fn unix(path: impl AsRef<Path>) -> Self {
+        Self::builder().unix(path).build()
+    }
+
+    /// A client of a server in another kernel of the process. See [`local`](crate::local).
+    pub fn local(connector: &LocalConnector) -> Self {
+        Self::builder().local(connector).build()
     }
 
     /// A client whose calls travel with this pair, in addition to those of before. The new client shares the connections.
@@ -525,10 +536,10 @@ impl ClientBuilder {
     }
 
     /// Adds a server over a Unix socket.
-    pub fn unix(self, path: &str) -> Self {
-        let name = path.to_owned();
-        self.server(path, move || {
-            let path = name.clone();
+    pub fn unix(self, path: impl AsRef<Path>) -> Self {
+        let to = path.as_ref().to_owned();
+        self.server(&path.as_ref().display().to_string(), move || {
+            let path = to.clone();
             async move { UnixStream::connect(&path).await }
         })
     }

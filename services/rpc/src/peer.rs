@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
 use pikake_net::{MemoryStream, PeerCredentials, Read, TcpStream, UnixStream, Write};
 
@@ -28,6 +29,8 @@ use pikake_net::{MemoryStream, PeerCredentials, Read, TcpStream, UnixStream, Wri
 pub struct Peer {
     /// The address, as text.
     pub address: String,
+    /// The address of a client over TCP, also below TLS.
+    pub socket_addr: Option<SocketAddr>,
     /// The process, of a Unix socket; `None` for other streams, in simulations, and where the system does not know.
     pub credentials: Option<PeerCredentials>,
     /// The certificates that the peer has proved to be its own: the first is the peer's, the next one signs it, and so
@@ -38,7 +41,12 @@ pub struct Peer {
 impl Peer {
     /// A peer of which only the address is known.
     pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), credentials: None, certificates: Vec::new() }
+        Self {
+            address: address.into(),
+            socket_addr: None,
+            credentials: None,
+            certificates: Vec::new(),
+        }
     }
 }
 
@@ -68,7 +76,9 @@ pub trait Transport: Read + Write + 'static {
 
 impl Transport for TcpStream {
     fn peer(&self) -> Peer {
-        Peer::new(self.peer_addr().map_or_else(|_| "TCP".to_owned(), |address| address.to_string()))
+        let socket_addr = self.peer_addr().ok();
+        let address = socket_addr.map_or_else(|| "TCP".to_owned(), |address| address.to_string());
+        Peer { socket_addr, ..Peer::new(address) }
     }
 
     fn send_at_once(&self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::peer::Transport;
 use crate::service::{Answer, Handler, Method, Service};
 use crate::session::serve_calls;
 
+#[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) packets: PacketOptions,
     /// The calls of a connection that may be under way.
@@ -124,6 +126,7 @@ pub struct Server {
     methods: BTreeMap<u32, (Rc<dyn Offered>, usize)>,
     interceptors: Vec<Interceptor>,
     closing: Closing,
+    under_way: Rc<Cell<usize>>,
 }
 
 impl Server {
@@ -143,6 +146,7 @@ impl Server {
             methods: BTreeMap::new(),
             interceptors: Vec::new(),
             closing: Closing::new(),
+            under_way: Rc::default(),
         }
     }
 
@@ -263,23 +267,59 @@ impl Server {
         self
     }
 
-    fn into_core(self) -> Rc<Core> {
+    fn core(&self) -> Rc<Core> {
         let figures = of_kernel::<ServerFigures>();
-        let offer = |(number, (service, index)): (u32, (Rc<dyn Offered>, usize))| {
+        let offer = |(&number, (service, index)): (&u32, &(Rc<dyn Offered>, usize))| {
+            let (service, index) = (service.clone(), *index);
             let method = service.methods()[index].name;
             (number, Offer { method, figures: figures.method(method), service, index })
         };
         Rc::new(Core {
-            offers: self.methods.into_iter().map(offer).collect(),
-            options: self.options,
-            interceptors: self.interceptors,
-            under_way: Rc::default(),
+            offers: self.methods.iter().map(offer).collect(),
+            options: self.options.clone(),
+            interceptors: self.interceptors.clone(),
+            under_way: self.under_way.clone(),
             figures,
             unfinished: RefCell::default(),
         })
     }
 
-    /// Answers the calls of one connection, until it ends.
+    /// Answers the calls of one connection, until it ends. Use it in an accept loop of your own, or for a stream that no
+    /// [`Listener`] accepts.
+    ///
+    /// All connections of a server count for [`all_calls`](Self::all_calls). [`connections`](Self::connections) and
+    /// [`patience`](Self::patience) are for [`serve`](Self::serve) alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::net::MemoryStream;
+    /// use pikake::rpc::{Client, Server};
+    ///
+    /// #[pikake::service]
+    /// trait Echo {
+    ///     async fn echo(&self, text: String) -> String;
+    /// }
+    ///
+    /// struct Wall;
+    ///
+    /// impl Echo for Wall {
+    ///     async fn echo(&self, text: String) -> String {
+    ///         text
+    ///     }
+    /// }
+    ///
+    /// # pikake::sim::example(async {
+    /// let server = Server::new().add(EchoServer::new(Wall));
+    /// let connect = move || {
+    ///     let (here, there) = MemoryStream::pair(64 * 1024);
+    ///     pikake::spawn(server.serve_connection(there)).detach();
+    ///     async move { Ok(here) }
+    /// };
+    /// let echo = EchoClient::new(Client::builder().server("memory", connect).build());
+    /// assert_eq!(echo.echo("hello".to_owned()).await?, "hello");
+    /// # Ok::<_, pikake::rpc::CallError>(()) }).unwrap();
+    /// ```
     ///
     /// # Cancellation
     ///
@@ -289,9 +329,15 @@ impl Server {
     /// # Errors
     ///
     /// What ended the connection, unless the client did in order.
-    pub async fn serve_connection<S: Transport>(self, stream: S) -> Result<(), PacketError> {
-        let closing = self.closing.clone();
-        serve_calls(stream, self.into_core(), closing).await
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    pub fn serve_connection<S: Transport>(
+        &self,
+        stream: S,
+    ) -> impl Future<Output = Result<(), PacketError>> + use<S> {
+        serve_calls(stream, self.core(), self.closing.clone())
     }
 
     /// Answers the calls of all connections of a listener, until the server is asked to end or its task is interrupted.
@@ -315,7 +361,7 @@ impl Server {
         L::Address: fmt::Debug + Clone + 'static,
     {
         let closing = self.closing.clone();
-        let core = self.into_core();
+        let core = self.core();
         let (shared, begun) = (core.clone(), closing.clone());
         let handler = move |stream, address: L::Address| {
             let (core, closing) = (shared.clone(), begun.clone());

@@ -76,6 +76,11 @@ pub(crate) enum Given {
 pub(crate) trait Encode {
     /// Appends the value, and returns the flags of the packet.
     fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<u8, String>;
+
+    /// Whether the value is the service's error.
+    fn is_error(&self) -> bool {
+        false
+    }
 }
 
 struct Value<T>(T);
@@ -94,6 +99,10 @@ impl<T: Serialize, E: Serialize> Encode for Outcome<T, E> {
             Err(error) => codec.write(error, into).map(|()| ERROR),
         }
     }
+
+    fn is_error(&self) -> bool {
+        self.0.is_err()
+    }
 }
 
 impl Answer {
@@ -110,6 +119,14 @@ impl Answer {
     /// Refuses the call, as for want of a permission: the caller gets [`CallFailure::Refused`] with this text.
     pub fn refused(why: impl Into<String>) -> Self {
         Self(Given::Failure(Failure::Refused, why.into()))
+    }
+
+    /// Whether the caller gets an error: the service's own, or a refusal. For interceptors that count or log.
+    pub fn is_error(&self) -> bool {
+        match &self.0 {
+            Given::Value(value) => value.is_error(),
+            Given::Failure(..) => true,
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Traits that can be services, in all their forms. The tests of `pikake-macros` have those that cannot.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::rc::Rc;
+use std::time::Duration;
 
 use pikake::net::MemoryStream;
-use pikake::rpc::{CallError, Client, Error, Server};
+use pikake::rpc::{Answer, CallError, CallFailure, Client, Error, Server};
 use serde::{Deserialize, Serialize};
 
 /// Runs `test` with a client of one server, over memory.
@@ -272,6 +275,89 @@ fn names_in_messages_are_those_of_the_attributes() {
     assert_eq!(names, all.map(|name| format!("forms.Forms.{name}")));
 }
 
+/// The trait may be of another crate, so the attribute writes the implementation.
+#[test]
+fn services_may_be_shared() {
+    let adder = Rc::new(Adder);
+    let shared = adder.clone();
+    with_server(
+        move || Server::new().add(shadows::SServer::new(shared.clone())),
+        async move |client| {
+            assert_eq!(shadows::SClient::new(client).add(1).await.unwrap(), 2);
+            assert_eq!(shadows::S::add(&adder, 2).await, Ok(3));
+        },
+    );
+}
+
+/// Servers that accept connections themselves keep one limit of calls.
+#[test]
+fn connections_of_a_server_share_its_limit() {
+    #[pikake::service]
+    trait Waits {
+        async fn wait(&self);
+    }
+
+    struct Sleeper;
+
+    impl Waits for Sleeper {
+        async fn wait(&self) {
+            let _ = pikake::sleep(Duration::from_secs(60)).await;
+        }
+    }
+
+    let server = Server::new().add(WaitsServer::new(Sleeper)).all_calls(1);
+    pikake::sim::example(async move {
+        let connect = move || {
+            let (here, there) = MemoryStream::pair(4096);
+            pikake::spawn(server.serve_connection(there)).detach();
+            async move { Ok(here) }
+        };
+        let connect = Rc::new(connect);
+        let client = || {
+            let connect = connect.clone();
+            let builder = Client::builder().server("memory", move || connect()).attempts(1);
+            WaitsClient::new(builder.build())
+        };
+        let (first, second) = (client(), client());
+        let waiting = pikake::spawn(async move { first.wait().await });
+        pikake::sleep(Duration::from_secs(1)).await.unwrap();
+        let error = second.wait().await.unwrap_err();
+        assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn interceptors_tell_errors_from_values() {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let noted = seen.clone();
+    let server = move || {
+        let noted = noted.clone();
+        Server::new()
+            .add(FormsServer::new(Plain))
+            .intercept(async move |call, next| {
+                let answer = next.await;
+                noted.borrow_mut().push((call.method, answer.is_error()));
+                answer
+            })
+            .intercept(async |call, next| match call.method {
+                "forms.Forms.match" => Answer::refused("for the test"),
+                _ => next.await,
+            })
+    };
+    with_server(server, async |client| {
+        let forms = FormsClient::new(client);
+        forms.nothing().await.unwrap();
+        forms.full("four".to_owned()).await.unwrap();
+        forms.full(String::new()).await.unwrap_err();
+        // A value, as the client sees it.
+        forms.outcome().await.unwrap().unwrap_err();
+        forms.r#match(1).await.unwrap_err();
+    });
+    let is_error = seen.take().into_iter().map(|(_, is_error)| is_error).collect::<Vec<_>>();
+    assert_eq!(is_error, [false, false, true, false, true]);
+}
+
 /// The names are usual ones in a trait of the user's.
 mod shadows {
     #![allow(dead_code, non_camel_case_types, reason = "names alone")]
@@ -296,6 +382,14 @@ mod shadows {
 
     #[pikake::service]
     trait Empty {}
+
+    pub(crate) trait Supertrait {}
+
+    /// Whether an `Rc` of an implementation is one as well depends on the supertraits.
+    #[pikake::service]
+    trait Sub: Supertrait + std::fmt::Debug {
+        async fn none(&self);
+    }
 
     #[cfg(any())]
     #[pikake::service]
