@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::net::{MemoryStream, Read, TcpListener, Write};
-use pikake::rpc::{Cause, Client, Executed, ReceiveError, Receiver, Sender, Server, channel};
+use pikake::rpc::{CallFailure, Client, Executed, ReceiveError, Receiver, Sender, Server, channel};
 use pikake::{sleep, spawn, timeout_after};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -229,7 +229,7 @@ fn panics_of_the_stream_fail_the_calls() {
         assert_eq!(faults.wait(0).await.unwrap(), 0);
         is_broken.set(true);
         let error = timeout_after(LONG, faults.wait(1)).await.unwrap().unwrap_err();
-        assert!(matches!(error.cause, Cause::Connection(_)), "{error}");
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
         assert_eq!(error.executed, Executed::Maybe);
         is_broken.set(false);
         assert_eq!(timeout_after(LONG, faults.wait(1)).await.unwrap().unwrap(), 1);
