@@ -122,6 +122,12 @@ pub trait Broker: fmt::Debug {
     /// Cancels one `expect`. Call exactly once per `expect`.
     fn forget(&self, job: &JobId);
 
+    /// Whether [`outcome`](Self::outcome) knows the outcomes of jobs that were not expected here, such as those of
+    /// other processes. By default it does.
+    fn keeps_outcomes(&self) -> bool {
+        true
+    }
+
     /// The state of the connection, for people (`open`, `blocked: memory`, `connecting (3)`).
     fn state(&self) -> String;
 
@@ -181,6 +187,16 @@ pub struct Receipt {
 }
 
 /// The options of a queue.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::jobs::{App, QueueOptions};
+///
+/// let app = App::new("memory://")?
+///     .queue("urgent", QueueOptions::new().replicated(false).max_priority(9));
+/// # Ok::<_, pikake::jobs::AppError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueOptions {
@@ -193,15 +209,38 @@ pub struct QueueOptions {
 }
 
 impl QueueOptions {
+    /// The default options: replicated, without priorities, and an existing queue must have the same.
+    pub const fn new() -> Self {
+        Self { replicated: true, max_priority: 0, as_found: false }
+    }
+
+    /// Sets [`replicated`](Self#structfield.replicated).
+    pub const fn replicated(mut self, is_replicated: bool) -> Self {
+        self.replicated = is_replicated;
+        self
+    }
+
+    /// Sets [`max_priority`](Self#structfield.max_priority).
+    pub const fn max_priority(mut self, highest: u8) -> Self {
+        self.max_priority = highest;
+        self
+    }
+
+    /// Sets [`as_found`](Self#structfield.as_found).
+    pub const fn as_found(mut self, as_found: bool) -> Self {
+        self.as_found = as_found;
+        self
+    }
+
     /// For a queue without options of its own: an existing one as it is, or a default one.
     pub(crate) fn unspecified() -> Self {
-        Self { as_found: true, ..Self::default() }
+        Self::new().as_found(true)
     }
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        Self { replicated: true, max_priority: 0, as_found: false }
+        Self::new()
     }
 }
 

@@ -115,18 +115,57 @@ pub struct Definition {
 impl Definition {
     /// The definition of a job.
     pub fn of<J: Job>(_: J) -> Self {
-        Self { name: J::NAME, options: J::OPTIONS, runner: J::runner() }
+        Self::new(J::NAME, J::OPTIONS, J::runner())
+    }
+
+    /// A definition without `#[pikake::job]`, for example under a name that is known only at run time.
+    pub const fn new(name: &'static str, options: JobOptions, runner: Runner) -> Self {
+        Self { name, options, runner }
     }
 }
 
-/// One job, or a tuple of several, for [`App::jobs`](crate::App::jobs).
+/// One job or several, for [`App::jobs`](crate::App::jobs).
 ///
-/// A tuple has at most 16 elements, and each is a job or a tuple of jobs again.
+/// | type | jobs |
+/// | --- | --- |
+/// | a job, or its [`Definition`] | 1 |
+/// | a tuple | up to 64, each of them anything in this table |
+/// | an array, a `Vec` | any number of one type, such as `Definition` |
+///
+/// # Examples
+///
+/// Jobs that are registered together have a list in their module:
+///
+/// ```
+/// use pikake::jobs::App;
+///
+/// mod mail {
+///     use pikake::jobs::{Definition, Jobs};
+///
+///     #[pikake::job]
+///     pub async fn send(to: String) {}
+///
+///     #[pikake::job]
+///     pub async fn receive() {}
+///
+///     /// All jobs of this module.
+///     pub fn jobs() -> impl Jobs {
+///         [Definition::of(send), Definition::of(receive)]
+///     }
+/// }
+///
+/// #[pikake::job]
+/// async fn clean_up() {}
+///
+/// let app = App::new("memory://")?.jobs((clean_up, mail::jobs()));
+/// assert_eq!(app.stats().by_job.len(), 3);
+/// # Ok::<_, pikake::jobs::AppError>(())
+/// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is neither a job nor a tuple of 16 jobs at most",
-    label = "not a job, and no tuple of at most 16 jobs",
+    message = "`{Self}` is neither a job nor a list of jobs",
+    label = "not a job, and no tuple, array or `Vec` of jobs",
     note = "a job is a function with the attribute `#[pikake::job]`",
-    note = "for more than 16 jobs, call `jobs` again: `app.jobs((a, b)).jobs((c, d))`, or nest tuples: `((a, b), (c, d))`"
+    note = "for more than 64 jobs, nest tuples: `((a, b), (c, d))`, or give an array: `[Definition::of(a), …]`"
 )]
 pub trait Jobs {
     /// The definition of each job.
@@ -139,36 +178,47 @@ impl<J: Job> Jobs for J {
     }
 }
 
+impl Jobs for Definition {
+    fn definitions(self) -> Vec<Definition> {
+        vec![self]
+    }
+}
+
+impl<T: Jobs> Jobs for Vec<T> {
+    fn definitions(self) -> Vec<Definition> {
+        self.into_iter().flat_map(Jobs::definitions).collect()
+    }
+}
+
+impl<T: Jobs, const N: usize> Jobs for [T; N] {
+    fn definitions(self) -> Vec<Definition> {
+        self.into_iter().flat_map(Jobs::definitions).collect()
+    }
+}
+
+/// Implements [`Jobs`] for a tuple, and for all shorter ones.
 macro_rules! tuples {
-    ($($name:ident)+) => {
+    () => {};
+    ($first:ident $($name:ident)*) => {
+        tuples!($($name)*);
+
         #[expect(non_snake_case, reason = "a variable for each type")]
-        impl<$($name: Jobs),+> Jobs for ($($name,)+) {
+        impl<$first: Jobs, $($name: Jobs),*> Jobs for ($first, $($name,)*) {
             fn definitions(self) -> Vec<Definition> {
-                let ($($name,)+) = self;
+                let ($first, $($name,)*) = self;
                 let mut all = Vec::new();
-                $(all.extend($name.definitions());)+
+                all.extend($first.definitions());
+                $(all.extend($name.definitions());)*
                 all
             }
         }
     };
 }
 
-tuples!(A);
-tuples!(A B);
-tuples!(A B C);
-tuples!(A B C D);
-tuples!(A B C D E);
-tuples!(A B C D E F);
-tuples!(A B C D E F G);
-tuples!(A B C D E F G H);
-tuples!(A B C D E F G H I);
-tuples!(A B C D E F G H I J);
-tuples!(A B C D E F G H I J K);
-tuples!(A B C D E F G H I J K L);
-tuples!(A B C D E F G H I J K L M);
-tuples!(A B C D E F G H I J K L M N);
-tuples!(A B C D E F G H I J K L M N O);
-tuples!(A B C D E F G H I J K L M N O P);
+tuples!(
+    A1 A2 A3 A4 A5 A6 A7 A8 B1 B2 B3 B4 B5 B6 B7 B8 C1 C2 C3 C4 C5 C6 C7 C8 D1 D2 D3 D4 D5 D6 D7 D8
+    E1 E2 E3 E4 E5 E6 E7 E8 F1 F2 F3 F4 F5 F6 F7 F8 G1 G2 G3 G4 G5 G6 G7 G8 H1 H2 H3 H4 H5 H6 H7 H8
+);
 
 /// The result of a job that returns no `Result`. Called by the expansion of `#[pikake::job]`.
 #[doc(hidden)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pikake_traps::random;
 
-/// The options in a job's definition, for all its runs. Made by `#[pikake::job]`.
+/// The options in a job's definition, for all its runs. Made by `#[pikake::job]`, or from [`DEFAULT`](Self::DEFAULT).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct JobOptions {
@@ -41,6 +41,12 @@ impl JobOptions {
         expires: None,
         ignore_result: false,
     };
+}
+
+impl Default for JobOptions {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// When a job's message is acknowledged.

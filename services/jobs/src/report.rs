@@ -82,6 +82,13 @@ pub struct Report {
     pub interrupted: Option<Interrupted>,
 }
 
+impl Report {
+    /// The report of a worker with these counts, which has left no job and was not interrupted. For tests of programs.
+    pub fn new(stats: Stats) -> Self {
+        Self { stats, left: Vec::new(), interrupted: None }
+    }
+}
+
 /// A job that a shutdown did not wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -90,6 +97,13 @@ pub struct Left {
     pub id: String,
     /// The job's name.
     pub name: String,
+}
+
+impl Left {
+    /// A job with this id and name.
+    pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { id: id.into(), name: name.into() }
+    }
 }
 
 /// The counts of one job.

@@ -315,6 +315,11 @@ impl Broker for AmqpBroker {
         self.0.publisher.replies.forget(job);
     }
 
+    /// An answer goes to the channel of the question, and nowhere else.
+    fn keeps_outcomes(&self) -> bool {
+        false
+    }
+
     fn state(&self) -> String {
         let of = |connection: &Connection| match connection.state() {
             State::Connecting => "connecting".to_owned(),

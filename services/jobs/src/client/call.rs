@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::client::app::App;
-use crate::client::handle::Handle;
+use crate::client::handle::{Handle, Origin};
 use crate::client::signature::{Signature, When};
 use crate::error::SendError;
 use crate::job::Job;
@@ -162,11 +162,11 @@ impl<T> Call<T> {
         let id = JobId(message.correlation_id.clone().unwrap_or_default());
         if self.signature.ignore_result {
             broker.publish(&queue, message, not_before).await?;
-            return Ok(Handle::new(app, id, true));
+            return Ok(Handle::new(app, id, Origin::Ignored));
         }
         broker.expect(&mut message).await?;
         // From here on the outcome is expected, until the handle is dropped.
-        let handle = Handle::new(app, id, false);
+        let handle = Handle::new(app, id, Origin::Sent);
         broker.publish(&queue, message, not_before).await?;
         Ok(handle)
     }

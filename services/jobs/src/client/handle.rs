@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
+use pikake_traps::sleep;
 use serde::de::DeserializeOwned;
 
 use crate::broker::BrokerError;
@@ -11,19 +13,73 @@ use crate::error::JobError;
 use crate::message::{JobId, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 
+/// The pause of a [`Handle::from_id`] before its second look for the outcome. The pause doubles with each look.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// The longest pause between two looks.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
 /// A job that was sent, for a value of type `T`.
 ///
-/// Dropping the handle forgets the outcome; the job still runs.
+/// Dropping the handle forgets the outcome; the job still runs. A handle [from an id](Self::from_id) forgets nothing.
 pub struct Handle<T> {
     app: App,
     id: JobId,
-    is_ignored: bool,
+    origin: Origin,
     value: PhantomData<fn() -> T>,
 }
 
+/// How a handle came to its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The application has sent the job, and expects its outcome.
+    Sent,
+    /// The application has sent the job with `ignore_result`.
+    Ignored,
+    /// The caller knew the id.
+    Id,
+}
+
 impl<T> Handle<T> {
-    pub(crate) fn new(app: App, id: JobId, is_ignored: bool) -> Self {
-        Self { app, id, is_ignored, value: PhantomData }
+    pub(crate) fn new(app: App, id: JobId, origin: Origin) -> Self {
+        Self { app, id, origin, value: PhantomData }
+    }
+
+    /// A handle to a job by its id, for example one that another process has sent.
+    ///
+    /// | broker | what the handle knows |
+    /// | --- | --- |
+    /// | `memory://name` | the outcomes of this process, for an hour |
+    /// | `sqlite://` | the outcomes of all processes, for a day |
+    /// | RabbitMQ | nothing: an outcome goes to the application that sent the job. [`status`](Self::status) is `None`, and [`wait`](Self::wait) fails with [`BrokerError::NoOutcome`] |
+    ///
+    /// An outcome is gone once a handle that waited for it is dropped by the application that sent the job. An id that
+    /// no job has is not noticed: `wait` goes on until it is interrupted, so give it a limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::{App, Handle, JobId, OutcomeState};
+    ///
+    /// #[pikake::job]
+    /// async fn add(a: i64, b: i64) -> i64 {
+    ///     a + b
+    /// }
+    ///
+    /// # pikake::sim::example(async {
+    /// let app = App::new("memory://")?.jobs(add).connect().await?;
+    /// let worker = pikake::spawn(app.run_worker());
+    /// // The first process answers its client with the id,
+    /// let id: String = add.delay(2, 3).await?.id().to_string();
+    /// // and another one is asked about it later.
+    /// let job = Handle::<i64>::from_id(&app, JobId(id));
+    /// assert_eq!(job.wait().await?, 5);
+    /// assert_eq!(job.status().await?, Some(OutcomeState::Success));
+    /// # worker.request_cancel("the example is over");
+    /// # worker.await??;
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn from_id(app: &App, id: JobId) -> Self {
+        Self::new(app.clone(), id, Origin::Id)
     }
 
     /// The job's id.
@@ -73,12 +129,25 @@ impl<T: DeserializeOwned> Handle<T> {
     ///
     /// When polled outside a task of a kernel.
     pub async fn wait(&self) -> Result<T, JobError> {
-        if self.is_ignored {
+        if self.origin == Origin::Ignored {
             return Err(JobError::Ignored);
         }
+        let mut look_again = FIRST_LOOK;
         loop {
             let broker = self.app.broker()?;
-            match broker.wait(&self.id).await {
+            let outcome = match self.origin {
+                Origin::Id if broker.keeps_outcomes() => match broker.outcome(&self.id).await {
+                    Ok(Some(outcome)) if outcome.state.is_final() => Ok(outcome),
+                    Ok(_) => {
+                        sleep(look_again).await.map_err(BrokerError::from)?;
+                        look_again = LONGEST_LOOK.min(look_again * 2);
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+                _ => broker.wait(&self.id).await,
+            };
+            match outcome {
                 Ok(outcome) => return value_of(outcome),
                 Err(error) if error.is_lost() => {
                     self.app.pause().await.map_err(BrokerError::from)?
@@ -99,7 +168,7 @@ fn value_of<T: DeserializeOwned>(outcome: Outcome) -> Result<T, JobError> {
 
 impl<T> Drop for Handle<T> {
     fn drop(&mut self) {
-        if self.is_ignored {
+        if self.origin != Origin::Sent {
             return;
         }
         if let Ok(broker) = self.app.broker() {

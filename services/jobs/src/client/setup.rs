@@ -14,7 +14,7 @@ use crate::job::Jobs;
 use crate::report::Counters;
 
 impl App {
-    /// Registers jobs for the worker: one, or a tuple of 16 at most. A second call adds more jobs.
+    /// Registers [`Jobs`] for the worker: one, a tuple, or a list. A second call adds more jobs.
     ///
     /// # Panics
     ///

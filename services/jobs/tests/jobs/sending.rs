@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::{
-    App, Broker, Call, Cancelled, JobError, MemoryStore, OutcomeState, QueueOptions, SendError,
-    current_job,
+    App, Broker, Call, Cancelled, Definition, Handle, Job, JobError, MemoryStore, OutcomeState,
+    QueueOptions, SendError, current_job,
 };
 use pikake_macros::job;
 use pikake_traps::{TimedOut, sleep, spawn, timeout_after, wall_time};
@@ -235,4 +235,33 @@ fn what_was_declared_at_one_broker_is_declared_anew_at_the_next() {
         declaring.await.unwrap();
         add.with(1, 2).queue("another").on(&app).ignore_result().send().await.unwrap();
     });
+}
+
+#[test]
+fn handle_from_id_gets_the_value() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs((add, nap));
+        let worker = Running::start(&app, SECOND).await;
+        let other = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let id = nap.with(90).on(&app).send().await.unwrap().id().clone();
+        let found = Handle::<String>::from_id(&other, id);
+        assert_eq!(found.status().await.unwrap(), None);
+        assert!(timeout_after(SECOND, found.wait()).await.is_err(), "it naps");
+        assert_eq!(found.wait().await.unwrap(), "slept");
+        // Dropping the handle leaves the outcome to others.
+        let again = Handle::<String>::from_id(&other, found.id().clone());
+        drop(found);
+        assert_eq!(again.status().await.unwrap(), Some(OutcomeState::Success));
+        worker.end().await;
+    });
+}
+
+#[test]
+fn lists_of_jobs_are_registered() {
+    let (app, _) = app();
+    let names = |app: &App| app.stats().by_job.into_keys().collect::<Vec<_>>();
+    let renamed = Definition::new("tests.plus", add::OPTIONS, add::runner());
+    let app = app.jobs((vec![Definition::of(add), renamed], [nap]));
+    assert_eq!(names(&app), ["tests.add", "tests.nap", "tests.plus"]);
 }
