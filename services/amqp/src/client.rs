@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod hub;
 mod link;
 pub(crate) mod options;
+mod outage;
 mod stream;
 mod supervisor;
 mod topology;

@@ -18,11 +18,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pikake_traps::{ignore_after, park, random, timeout_after};
+use pikake_traps::{ignore_after, park, random, sleep, timeout_after};
 
 use crate::client::error::PublishError;
 use crate::client::hub::{Hub, Milestone, State};
 use crate::client::link::Link;
+use crate::client::outage::Outage;
 use crate::client::stream::Stream;
 use crate::error::Error;
 use crate::message::short;
@@ -47,6 +48,7 @@ async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
     // Connections in a row that were lost before `STEADY`.
     let mut short_lived = 0;
     let mut was_open = false;
+    let mut outage = None;
     loop {
         let outcome = async {
             let link = connect(hub).await?;
@@ -58,7 +60,7 @@ async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
                 (failed, was_open) = (0, true);
                 enter_open(hub);
                 let opened = hub.time();
-                let end = end_of_connection(hub).await;
+                let end = steady_connection(hub, &mut outage).await;
                 let was_steady = hub.time().saturating_sub(opened) >= STEADY;
                 short_lived = if was_steady { 0 } else { short_lived + 1 };
                 drop(link);
@@ -80,7 +82,12 @@ async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
         let is_hopeless = matches!(error, Error::Invalid(_));
         let may_retry = was_open || hub.options.keep_trying && !is_hopeless;
         let Some(backoff) = hub.options.reconnect.filter(|_| may_retry) else { return error };
-        tracing::warn!(broker = %hub.address.host_and_port(), failed, %error, "no connection");
+        outage.get_or_insert_with(|| Outage::begin(hub.time())).note(
+            &hub.address.host_and_port(),
+            hub.time(),
+            u32::from(failed > 0),
+            &error,
+        );
         if was_open {
             hub.set_state(State::Recovering { attempt: failed + 1 });
         }
@@ -179,6 +186,24 @@ async fn milestone(hub: &Hub) -> Result<Milestone, Error> {
         }
         park(&hub.supervisor).await?;
     }
+}
+
+/// Waits for the end of a connection that was made, as [`end_of_connection`]. The outage before it ends after [`STEADY`].
+async fn steady_connection(hub: &Hub, outage: &mut Option<Outage>) -> Result<Error, Error> {
+    let mut ending = pin!(end_of_connection(hub));
+    let mut steady = pin!(sleep(STEADY));
+    poll_fn(|cx| {
+        let ended = ending.as_mut().poll(cx);
+        if ended.is_pending()
+            && outage.is_some()
+            && steady.as_mut().poll(cx).is_ready()
+            && let Some(outage) = outage.take()
+        {
+            outage.end(&hub.address.host_and_port(), hub.time());
+        }
+        ended
+    })
+    .await
 }
 
 /// Waits for the end of the connection, or closes it. `Ok` has an error after which the client retries.

@@ -91,7 +91,10 @@ impl Hub {
                 self.wake_all();
             }
             Event::Unblocked => {
-                self.blocked.replace(None);
+                if let Some((_, since)) = self.blocked.take() {
+                    let seconds = self.time().saturating_sub(since).as_secs_f64();
+                    tracing::warn!(broker = %self.address.host_and_port(), seconds, "the broker takes messages again");
+                }
                 if self.is_ready.get() {
                     self.set_state(State::Open);
                 }
