@@ -13,6 +13,7 @@ mod body;
 mod ended;
 mod figures;
 mod limits;
+mod log;
 mod processes;
 mod ready;
 mod run;
@@ -334,7 +335,8 @@ async fn take(
             Ok(None) => return true,
             Err(BrokerError::Interrupted(_)) => break,
             Err(error) if error.is_lost() => {
-                tracing::warn!(%error, "no jobs come");
+                // The broker itself tells of outages.
+                tracing::debug!(%error, "no jobs come");
                 if sleep(pauses.next()).await.is_err() {
                     break;
                 }

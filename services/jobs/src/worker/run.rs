@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
-use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
+use pikake_time::Ticks;
+use pikake_traps::{
+    Builder, TaskError, blocking_with, deadline_after, elapsed_since, now, spawn, wall_time,
+};
 use serde_json::Value;
 
 use crate::broker::Delivery;
@@ -27,6 +30,7 @@ use crate::wire::request::{KILLS, Request};
 use crate::worker::body::{fence, panicked};
 use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
+use crate::worker::log;
 use crate::worker::processes::Ran;
 use crate::worker::ready::Ready;
 use crate::worker::state::WorkerState;
@@ -65,6 +69,7 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
         job: OnceCell::new(),
         is_acked: Cell::new(false),
         is_ignored: Cell::new(false),
+        began: Cell::new(None),
     };
     let task = task.spawn(run.go());
     worker.running.set_task(key, task.task_ref());
@@ -81,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) is_acked: Cell<bool>,
     /// Whether the sender ignores the outcome.
     pub(crate) is_ignored: Cell<bool>,
+    /// When the job started; `None` before that.
+    began: Cell<Option<Ticks>>,
 }
 
 impl Run {
@@ -100,6 +107,11 @@ impl Run {
             Some(job) => job.counters.count(change),
             None => self.worker.app.0.unknown.count(change),
         }
+    }
+
+    /// How long ago the job started; `None` if it has not.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        self.began.get().map(|began| elapsed_since(began).as_secs_f64())
     }
 
     /// Decides what is to be done with the message, and runs the job if it is to be run.
@@ -191,6 +203,8 @@ impl Run {
             };
         }
         self.worker.running.set_facts(self.key, current.facts.clone());
+        self.began.set(Some(now()));
+        log::started(delivery, request.retries);
         let ended = match ready {
             Ready::Task(body) => {
                 if let Some(soft) = soft {
@@ -325,6 +339,7 @@ impl Run {
             let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
             return Verdict::Bury(reason, Some(failed.into_outcome()));
         }
+        log::killed(self, &how);
         let mut message = delivery.message.clone();
         message.headers.insert(KILLS.to_owned(), kills.into());
         Verdict::Again(Box::new(message), None, None)

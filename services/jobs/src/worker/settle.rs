@@ -6,14 +6,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{random, shield, sleep};
+use pikake_traps::{random, shield, sleep, wall_time};
 
 use crate::broker::outcomes::revoked;
 use crate::broker::{BrokerError, PublishFailure, Receipt};
-use crate::message::{Message, Outcome};
+use crate::message::{Message, Outcome, OutcomeState};
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
+use crate::worker::log;
 use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::worker::state::Phase;
@@ -96,9 +97,18 @@ impl Run {
                 }
                 match Box::pin(self.publish(*message, not_before)).await {
                     Ok(()) => {
-                        match failed.is_some() {
-                            true => self.count(|stats| stats.retried += 1),
-                            false => self.count(|stats| stats.given_back += 1),
+                        match &failed {
+                            Some(error) => {
+                                self.count(|stats| stats.retried += 1);
+                                let pause = not_before.map_or(Duration::ZERO, |moment| {
+                                    moment.duration_since(wall_time()).unwrap_or_default()
+                                });
+                                log::retried(self, error, pause);
+                            }
+                            None => {
+                                self.count(|stats| stats.given_back += 1);
+                                self.delivery.iter().for_each(log::requeued);
+                            }
                         }
                         self.ack(receipt).await;
                     }
@@ -122,8 +132,17 @@ impl Run {
     }
 
     async fn end(&mut self, receipt: Receipt, outcome: Outcome, count: Count) {
+        let state = outcome.state;
+        // In a box, for the size of the task: see `run.rs`.
+        let error = (state != OutcomeState::Success)
+            .then(|| Box::new(Failure::from_outcome(outcome.clone())));
         if self.store(outcome).await.is_ok() {
             self.count(count);
+            match &error {
+                None => log::done(self),
+                Some(why) if state == OutcomeState::Revoked => log::revoked(self, &why.message),
+                Some(error) => log::failed(self, error),
+            }
             self.ack(receipt).await;
         }
     }
@@ -226,13 +245,17 @@ impl Run {
         if self.is_acked.get() {
             // The broker does not have the message any more.
             self.count(FAILED);
+            log::failed(self, &reason);
             self.delivery = None;
             return;
         }
         let broker = &self.worker.broker;
         let buried = self.retry(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
         match buried {
-            Ok(()) => self.count(|stats| stats.dead += 1),
+            Ok(()) => {
+                self.count(|stats| stats.dead += 1);
+                log::dead(self, &reason);
+            }
             Err(BrokerError::Stale | BrokerError::Closed) => {}
             Err(_) => {
                 // The delivery is requeued, and comes again at once: hence the pause.

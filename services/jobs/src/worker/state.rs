@@ -24,6 +24,7 @@ use crate::broker::{Broker, BrokerError, Delivery};
 use crate::client::app::App;
 use crate::report::Left;
 use crate::running::{CancelReason, RunningJobs};
+use crate::worker::log;
 use crate::worker::processes::Processes;
 use crate::worker::unfinished::{End, UnfinishedJobs};
 
@@ -135,14 +136,17 @@ impl WorkerState {
         let end = match reason {
             Some(CancelReason::Revoked) => {
                 counters.count(|stats| stats.revoked += 1);
+                log::dropped_by_cancel(&delivery);
                 End::Revoked { is_acked }
             }
             _ if is_acked => {
                 counters.count(|stats| stats.failed += 1);
+                log::lost(&delivery);
                 End::Lost
             }
             reason => {
                 counters.count(|stats| stats.given_back += 1);
+                log::requeued(&delivery);
                 if reason == Some(CancelReason::Shutdown) {
                     let (id, name) = (id.to_owned(), name.unwrap_or_default().to_owned());
                     self.left.borrow_mut().push(Left { id, name });

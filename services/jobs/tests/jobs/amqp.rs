@@ -5,5 +5,6 @@ mod channels;
 mod fake;
 mod losses;
 mod lost_messages;
+mod outages;
 mod sim;
 mod waiting;

@@ -9,6 +9,9 @@ mod held_up;
 mod interrupted;
 mod interruption;
 mod limits;
+#[path = "../support/lines.rs"]
+mod lines;
+mod log;
 #[path = "../support/meddled.rs"]
 mod meddled;
 mod messages;
