@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::service::{AccountsError, Change, Entry, RequestId};
+use crate::service::{AccountsError, Change, Entry, RequestId, Transfer};
 
 /// The state that the entries of the log make.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Bank {
     balances: BTreeMap<String, u64>,
-    /// What each request has come to: a request that comes again changes nothing.
-    outcomes: BTreeMap<RequestId, Result<u64, AccountsError>>,
+    /// The transfer of each request and its outcome: a request that comes again changes nothing.
+    outcomes: BTreeMap<RequestId, (Transfer, Result<u64, AccountsError>)>,
     changes: Vec<Change>,
 }
 
@@ -28,10 +28,11 @@ impl Bank {
         }
         let outcome = self.pay(&transfer.from, &transfer.to, transfer.amount).map(|()| {
             let number = self.changes.len() as u64;
-            self.changes.push(Change { number, transfer: transfer.clone() });
+            let (request, transfer) = (request.clone(), transfer.clone());
+            self.changes.push(Change { number, request, transfer });
             number
         });
-        self.outcomes.insert(request.clone(), outcome);
+        self.outcomes.insert(request.clone(), (transfer.clone(), outcome));
     }
 
     fn pay(&mut self, from: &str, to: &str, amount: u64) -> Result<(), AccountsError> {
@@ -42,9 +43,18 @@ impl Bank {
         Ok(())
     }
 
-    /// What a request has come to, if it was applied.
-    pub fn outcome(&self, request: &RequestId) -> Option<Result<u64, AccountsError>> {
-        self.outcomes.get(request).cloned()
+    /// The outcome of a request, if it was applied.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of the transfer; [`AccountsError::Reused`], if the request was made for another one.
+    pub fn outcome(
+        &self,
+        request: &RequestId,
+        transfer: &Transfer,
+    ) -> Option<Result<u64, AccountsError>> {
+        let (known, outcome) = self.outcomes.get(request)?;
+        Some(if known == transfer { outcome.clone() } else { Err(AccountsError::Reused) })
     }
 
     /// The balance of an account.
@@ -65,5 +75,30 @@ impl Bank {
     /// The transfers that were made.
     pub fn changes(&self) -> &[Change] {
         &self.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(request: &RequestId, amount: u64) -> Entry {
+        Entry { epoch: 1, request: Some((request.clone(), transfer(amount))) }
+    }
+
+    fn transfer(amount: u64) -> Transfer {
+        Transfer { from: "ann".to_owned(), to: "bob".to_owned(), amount }
+    }
+
+    #[test]
+    fn a_used_request_makes_no_other_transfer() {
+        let mut bank = Bank::new(&[("ann", 100), ("bob", 0)]);
+        let request = ("client".to_owned(), 1);
+        for amount in [30, 30, 50] {
+            bank.apply(&entry(&request, amount));
+        }
+        assert_eq!(bank.outcome(&request, &transfer(30)), Some(Ok(0)));
+        assert_eq!(bank.outcome(&request, &transfer(50)), Some(Err(AccountsError::Reused)));
+        assert_eq!(bank.balance("bob"), Ok(30));
     }
 }

@@ -19,7 +19,8 @@
 //!
 //! * A caller that gives up does not know whether its transfer happens. The same request again tells.
 //! * [`Disk`](node::Disk) keeps the log in memory, where a real server writes a file before it answers. A server whose
-//!   disk is lost must not come back under its name with an empty one: the server might vote twice.
+//!   disk is lost must not come back under its name with an empty one: it has forgotten its votes, and the entries that
+//!   were counted as copied.
 //! * The log only grows, requests are remembered for ever, and the three servers are always the same.
 //!
 //! The protocol is Raft, without snapshots and changes of the members. (Ongaro and Ousterhout, "In Search of an

@@ -12,12 +12,13 @@
 //! ```
 
 use std::error::Error;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::net::TcpListener;
 use pikake::rpc::channel;
-use pikake::{Interrupted, Task, sleep, spawn, timeout_after};
+use pikake::{Task, sleep, spawn, timeout_after};
 use pikake_accounts::bank::Bank;
 use pikake_accounts::node::{Disk, Node};
 use pikake_accounts::service::{AccountsClient, Transfer};
@@ -34,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 struct Running {
     address: String,
     node: Rc<Node>,
-    task: Task<Result<(), Interrupted>>,
+    task: Task<io::Result<()>>,
 }
 
 async fn start() -> Result<Vec<Running>, Box<dyn Error>> {

@@ -7,36 +7,47 @@
 //!      └──────────────────┴────────────────────┘ (3)
 //! ```
 //!
-//! (1) `Node::stand`: the server has heard of no leader for a while, which is drawn anew each time. The epoch is one
-//! more. (2) `Node::lead`: most servers have voted for this one. (3) `Node::meet`: another server has a later epoch.
+//! (1) `Node::stand`: the server has heard of no leader for a while, which is drawn anew each time, and most servers
+//! would vote for it (`Node::would_win`). The epoch is one more. (2) `Node::lead`: most servers have voted for this one.
+//! (3) `Node::meet`: another server has a later epoch.
 //!
 //! The leader adds each transfer to its log and sends it to the others (`Node::copy_to`). An entry that most servers
-//! have is *committed*: each server applies it to its [`Bank`], in the order of the log, and the leader answers the caller.
+//! have is *committed*. Each server applies committed entries to its [`Bank`], in the order of the log, and the leader
+//! answers the caller.
 //!
 //! # Why nothing is lost
 //!
 //! A server has one vote in an epoch, so each epoch has at most one leader. A server votes only for a candidate whose
-//! log is not behind its own. Most servers have a committed entry, and most have voted for the leader: one server did both,
-//! so each later leader has the entry. A leader counts copies only of entries of its own epoch, which commit those before
-//! too: a log with an entry of an older epoch might still be replaced by another one.
+//! log is not behind its own. Most servers have a committed entry, and most have voted for the leader. One server did
+//! both, so each later leader has the entry.
+//!
+//! A leader counts copies only of entries of its own epoch, which commit those before too: a log with an entry of an
+//! older epoch might still be replaced by another one.
+//!
+//! # Why no balance is stale
+//!
+//! A leader adds an entry for each balance, and answers when that entry is committed. Another server may lead by then,
+//! and have replaced the entry by one of its own. So the leader looks at the epoch of the entry as well.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::future::Future;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::net::{Patience, TcpListener};
-use pikake::rpc::{Client, Sender, Server};
-use pikake::sync::Notify;
+use pikake::net::{Listener, Patience};
+use pikake::rpc::{CallError, Client, Sender, Server, Transport};
+use pikake::sync::{GetError, Notify, Queue};
 use pikake::time::{Deadline, deadline_after};
 use pikake::{
-    Interrupted, TaskError, check_interrupt, ignore_after, now, random, sleep, sleep_until, spawn,
-    timeout_after,
+    Interrupted, TaskError, check_interrupt, ignore_after, now, random, select, sleep, sleep_until,
+    spawn, timeout_after,
 };
 
 use crate::bank::Bank;
 use crate::service::{
-    Accounts, AccountsError, AccountsServer, Append, Change, Entry, Epoch, Id, Replica,
+    Accounts, AccountsError, AccountsServer, Append, Change, Entry, Epoch, Id, NAME_LIMIT, Replica,
     ReplicaClient, ReplicaServer, RequestId, Transfer,
 };
 
@@ -46,13 +57,20 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 /// For how long a server hears of no leader before it stands, in milliseconds.
 const ELECTION_MILLIS: std::ops::Range<u64> = 250..500;
 
-/// How long a call to another server may take.
-const CALL_LIMIT: Duration = Duration::from_millis(200);
+/// How long a call to another server may take. A lost call and the pause after it are shorter than the time after which a
+/// server stands.
+const CALL_LIMIT: Duration = Duration::from_millis(150);
 
 /// The most entries of a call.
 const BATCH: usize = 100;
 
-/// What of a server outlives a restart. A real one writes each change to a file before anybody hears of the change.
+/// The most bytes of an entry: three names, and numbers.
+const ENTRY_BYTES: usize = 3 * NAME_LIMIT + 100;
+
+// A call is far below the frame limit of 1 MiB, so a heartbeat waits for no large one.
+const _: () = assert!(BATCH * ENTRY_BYTES < 100 * 1024);
+
+/// The part of a server that outlives a restart. A real one writes each change to a file before anybody hears of the change.
 #[derive(Default, Debug)]
 pub struct Disk {
     epoch: Cell<Epoch>,
@@ -72,6 +90,8 @@ pub struct Node {
     leader: Cell<Option<Id>>,
     /// When this server stands, unless it hears of a leader before.
     stands_at: Cell<Deadline>,
+    /// Until then this server elects nobody, since it has heard of a leader.
+    follows_until: Cell<Option<Deadline>>,
     committed: Cell<usize>,
     /// The entries of each server that are those of the leader for sure. Only the leader uses them.
     copied: RefCell<Vec<usize>>,
@@ -106,6 +126,7 @@ impl Node {
             is_leader: Cell::new(false),
             leader: Cell::new(None),
             stands_at: Cell::new(Deadline::NEVER),
+            follows_until: Cell::new(None),
             committed: Cell::new(0),
             bank: RefCell::new(bank),
             changed: Notify::new(),
@@ -126,14 +147,27 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The interruption.
-    pub async fn run(self: Rc<Self>, listener: TcpListener) -> Result<(), Interrupted> {
+    /// The interruption; the failure of the listener. A server that nobody can reach must not lead.
+    pub async fn run<L>(self: Rc<Self>, listener: L) -> io::Result<()>
+    where
+        L: Listener + 'static,
+        L::Connection: Transport,
+        L::Address: fmt::Debug + Clone + Send + Sync + 'static,
+    {
         let server = Server::new()
             .add(AccountsServer::new(self.clone()))
             .add(ReplicaServer::new(self.clone()))
             .patience(Patience { soft: Duration::ZERO, hard: Duration::from_secs(1) });
-        let _serving = spawn(server.serve(listener)).cancel_on_drop();
-        self.take_part().await
+        let serving = spawn(server.serve(listener)).cancel_on_drop();
+        select! {
+            biased;
+            ended = self.take_part() => ended.map_err(io::Error::from),
+            served = serving => match served {
+                Ok(served) => served.map(drop).map_err(io::Error::from),
+                Err(TaskError::Interrupted(interrupted)) => Err(interrupted.into()),
+                Err(error) => Err(io::Error::other(error)),
+            },
+        }
     }
 
     async fn take_part(self: &Rc<Self>) -> Result<(), Interrupted> {
@@ -143,7 +177,9 @@ impl Node {
                 // A leader that calls meanwhile has moved the moment.
                 sleep_until(self.stands_at.get()).await?;
             }
-            if self.stand().await? {
+            let would_win = self.would_win().await?;
+            // A leader may have called meanwhile.
+            if would_win && self.stands_at.get().is_due(now()) && self.stand().await? {
                 self.lead().await?;
             }
         }
@@ -183,32 +219,59 @@ impl Node {
         (0..self.replicas.len()).filter(|other| *other != self.id)
     }
 
+    /// Whether most servers would vote for this one. A server that alone has lost the leader does not unseat it.
+    async fn would_win(&self) -> Result<bool, Interrupted> {
+        let (epoch, log) = (self.disk.epoch.get() + 1, self.end_of_log());
+        self.most_agree(|replica| async move { replica.would_vote(epoch, log).await }).await
+    }
+
     /// Asks for votes. Returns whether most servers gave theirs.
-    async fn stand(self: &Rc<Self>) -> Result<bool, Interrupted> {
+    async fn stand(&self) -> Result<bool, Interrupted> {
         let (epoch, id, log) = (self.disk.epoch.get() + 1, self.id, self.end_of_log());
         self.begin_epoch(epoch, Some(id));
-        let ask = |other: Id| {
-            let replica = self.replicas[other].clone();
-            let vote = async move { timeout_after(CALL_LIMIT, replica.vote(epoch, id, log)).await };
-            spawn(vote).cancel_on_drop()
-        };
-        let mut votes = 1;
-        for ballot in self.others().map(ask).collect::<Vec<_>>() {
-            match ballot.await {
-                Ok(Ok(Ok((theirs, is_given)))) => {
+        let ask = |replica: ReplicaClient| async move { replica.vote(epoch, id, log).await };
+        let is_elected = self.most_agree(ask).await?;
+        Ok(is_elected && self.disk.epoch.get() == epoch)
+    }
+
+    /// Asks the others, and waits until most servers agree, with this one, or no further answer can come.
+    async fn most_agree<F>(&self, ask: impl Fn(ReplicaClient) -> F) -> Result<bool, Interrupted>
+    where
+        F: Future<Output = Result<(Epoch, bool), CallError>> + 'static,
+    {
+        let answers = Rc::new(Queue::unbounded());
+        let asking: Vec<_> = self
+            .others()
+            .map(|other| {
+                let (answers, asked) = (answers.clone(), ask(self.replicas[other].clone()));
+                spawn(async move {
+                    let answer = timeout_after(CALL_LIMIT, asked).await;
+                    answers.put(answer.ok().and_then(Result::ok)).await
+                })
+                .cancel_on_drop()
+            })
+            .collect();
+        let (mut agreed, most) = (1, majority(self.replicas.len()));
+        for _ in &asking {
+            if agreed >= most {
+                break;
+            }
+            match answers.get().await {
+                Ok(Some((theirs, agrees))) => {
                     self.meet(theirs);
-                    votes += usize::from(is_given);
+                    agreed += usize::from(agrees);
                 }
-                Err(TaskError::Interrupted(interrupted)) => return Err(interrupted),
+                Err(GetError::Interrupted(interrupted)) => return Err(interrupted),
                 _ => {}
             }
         }
-        Ok(self.disk.epoch.get() == epoch && votes >= majority(self.replicas.len()))
+        Ok(agreed >= most)
     }
 
     /// Leads, until another server has a later epoch.
     async fn lead(self: &Rc<Self>) -> Result<(), Interrupted> {
         let epoch = self.disk.epoch.get();
+        let _leading = Leading(self);
         self.is_leader.set(true);
         self.leader.set(Some(self.id));
         self.copied.borrow_mut().fill(0);
@@ -224,11 +287,14 @@ impl Node {
 
     /// Adds an entry to the leader's log, and returns the length of the log.
     fn add(&self, request: Option<(RequestId, Transfer)>) -> usize {
-        let mut log = self.disk.log.borrow_mut();
-        log.push(Entry { epoch: self.disk.epoch.get(), request });
-        self.copied.borrow_mut()[self.id] = log.len();
+        let epoch = self.disk.epoch.get();
+        self.disk.log.borrow_mut().push(Entry { epoch, request });
+        let length = self.end_of_log().1;
+        self.copied.borrow_mut()[self.id] = length;
+        // A server that is alone is the majority.
+        self.commit(epoch);
         self.changed.notify_all();
-        log.len()
+        length
     }
 
     /// Sends the log to another server, and at least a heartbeat, for as long as this server leads.
@@ -256,7 +322,10 @@ impl Node {
                         }
                     }
                 }
-                _ => sleep(HEARTBEAT).await?,
+                _ => {
+                    sleep(HEARTBEAT).await?;
+                    continue;
+                }
             }
             if next == self.end_of_log().1 {
                 ignore_after(HEARTBEAT, self.changed.notified()).await.transpose()?;
@@ -306,7 +375,13 @@ impl Node {
         }
     }
 
-    /// Waits for what `look` finds, for as long as this server leads the epoch.
+    /// Whether the entry that made the log so long in this epoch is committed. An entry of a later leader may have
+    /// replaced it.
+    fn is_committed(&self, length: usize, epoch: Epoch) -> bool {
+        self.committed.get() >= length && self.disk.log.borrow()[length - 1].epoch == epoch
+    }
+
+    /// Waits until `look` finds something, for as long as this server leads the epoch.
     async fn wait_for<R>(
         &self,
         epoch: Epoch,
@@ -323,13 +398,31 @@ impl Node {
     }
 }
 
-impl Accounts for Rc<Node> {
+/// Resigns when dropped, also by an interruption.
+struct Leading<'a>(&'a Node);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        let node = self.0;
+        node.is_leader.set(false);
+        if node.leader.get() == Some(node.id) {
+            node.leader.set(None);
+        }
+        node.changed.notify_all();
+    }
+}
+
+impl Accounts for Node {
     async fn transfer(&self, request: RequestId, transfer: Transfer) -> Result<u64, AccountsError> {
+        let names = [&request.0, &transfer.from, &transfer.to];
+        if names.into_iter().any(|name| name.len() > NAME_LIMIT) {
+            return Err(AccountsError::LongName);
+        }
         let epoch = self.expect_leader()?;
-        let outcome = || self.with_bank(|bank| bank.outcome(&request));
+        let outcome = || self.with_bank(|bank| bank.outcome(&request, &transfer));
         if outcome().is_none() {
             // The request may be in the log already. Then this entry will change nothing.
-            self.add(Some((request.clone(), transfer)));
+            self.add(Some((request.clone(), transfer.clone())));
         }
         self.wait_for(epoch, outcome).await?
     }
@@ -338,7 +431,7 @@ impl Accounts for Rc<Node> {
         let epoch = self.expect_leader()?;
         // Another server may lead by now. Then this entry is never committed.
         let length = self.add(None);
-        self.wait_for(epoch, || (self.committed.get() >= length).then_some(())).await?;
+        self.wait_for(epoch, || self.is_committed(length, epoch).then_some(())).await?;
         self.with_bank(|bank| bank.balance(&account))
     }
 
@@ -361,7 +454,14 @@ impl Accounts for Rc<Node> {
     }
 }
 
-impl Replica for Rc<Node> {
+impl Replica for Node {
+    async fn would_vote(&self, epoch: Epoch, log: (Epoch, usize)) -> (Epoch, bool) {
+        let own = self.disk.epoch.get();
+        let follows = self.follows_until.get().is_some_and(|until| !until.is_due(now()));
+        let is_free = !self.is_leader.get() && !follows;
+        (own, is_free && epoch > own && log >= self.end_of_log())
+    }
+
     async fn vote(&self, epoch: Epoch, candidate: Id, log: (Epoch, usize)) -> (Epoch, bool) {
         self.meet(epoch);
         let own = self.disk.epoch.get();
@@ -381,6 +481,8 @@ impl Replica for Rc<Node> {
             return (own, None);
         }
         self.leader.set(Some(append.leader));
+        let least = Duration::from_millis(ELECTION_MILLIS.start);
+        self.follows_until.set(Some(deadline_after(least)));
         self.put_off();
         let mut log = self.disk.log.borrow_mut();
         let last = append.length.checked_sub(1);
@@ -401,5 +503,175 @@ impl Replica for Rc<Node> {
         drop(log);
         self.apply_to(append.committed.min(same));
         (own, Some(same))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pikake::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::teller::{Teller, connect};
+
+    /// A server that votes for everybody, and takes no entries.
+    struct Voter;
+
+    impl Replica for Voter {
+        async fn would_vote(&self, _: Epoch, _: (Epoch, usize)) -> (Epoch, bool) {
+            (0, true)
+        }
+
+        async fn vote(&self, epoch: Epoch, _: Id, _: (Epoch, usize)) -> (Epoch, bool) {
+            (epoch, true)
+        }
+
+        async fn append(&self, _: Append) -> (Epoch, Option<usize>) {
+            let _ = sleep(Duration::from_secs(3_600)).await;
+            (0, None)
+        }
+    }
+
+    const ADDRESSES: [&str; 3] = ["127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002"];
+
+    fn node(servers: usize) -> Rc<Node> {
+        let clients = ADDRESSES[..servers].iter().map(|address| connect(address)).collect();
+        Node::new(0, Rc::default(), clients, Bank::new(&[("ann", 100), ("bob", 100)]))
+    }
+
+    async fn listener() -> TcpListener {
+        TcpListener::bind(ADDRESSES[0]).await.unwrap()
+    }
+
+    async fn wait_until_leader(node: &Node) {
+        while !node.is_leader() {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+    }
+
+    /// A leader among voters.
+    async fn leader() -> (Rc<Node>, pikake::Task<io::Result<()>>) {
+        for address in &ADDRESSES[1..] {
+            let listener = TcpListener::bind(*address).await.unwrap();
+            let server = Server::new().add(ReplicaServer::new(Voter));
+            spawn(server.serve(listener)).detach();
+        }
+        let node = node(3);
+        let running = spawn(node.clone().run(listener().await));
+        wait_until_leader(&node).await;
+        (node, running)
+    }
+
+    fn transfer(amount: u64) -> Transfer {
+        Transfer { from: "ann".to_owned(), to: "bob".to_owned(), amount }
+    }
+
+    /// The new leader's entries are committed in the place of the one that the balance waits for.
+    #[test]
+    fn a_balance_whose_entry_was_replaced_is_unknown() {
+        pikake::sim::example(async {
+            let (node, running) = leader().await;
+            let asked = node.clone();
+            let balance = spawn(async move { asked.balance("ann".to_owned()).await });
+            sleep(Duration::from_millis(10)).await.unwrap();
+            let (epoch, length) = node.end_of_log();
+            let entry = Entry { epoch: epoch + 1, request: None };
+            let entries = vec![entry; length];
+            let append = Append {
+                epoch: epoch + 1,
+                leader: 1,
+                length: 0,
+                before: 0,
+                entries,
+                committed: length,
+            };
+            assert_eq!(node.append(append).await, (epoch + 1, Some(length)));
+            assert_eq!(balance.await.unwrap(), Err(AccountsError::Unknown));
+            running.cancel().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn an_interrupted_leader_resigns() {
+        pikake::sim::example(async {
+            let (node, running) = leader().await;
+            running.cancel().await.unwrap();
+            assert!(!node.is_leader());
+            let refused = node.balance("ann".to_owned()).await;
+            assert_eq!(refused, Err(AccountsError::NotLeader(None)));
+        });
+    }
+
+    #[test]
+    fn a_server_whose_listener_failed_ends() {
+        struct Broken;
+
+        impl Listener for Broken {
+            type Connection = TcpStream;
+            type Address = String;
+
+            async fn accept(&self) -> io::Result<(TcpStream, String)> {
+                sleep(Duration::from_secs(2)).await?;
+                Err(io::Error::other("the network card is gone"))
+            }
+        }
+
+        pikake::sim::example(async {
+            let node = node(1);
+            let running = spawn(node.clone().run(Broken));
+            wait_until_leader(&node).await;
+            let error = running.await.unwrap().unwrap_err();
+            assert!(error.to_string().contains("listener failed"), "{error}");
+            assert!(!node.is_leader());
+        });
+    }
+
+    #[test]
+    fn a_server_alone_commits() {
+        pikake::sim::example(async {
+            let node = node(1);
+            let running = spawn(node.clone().run(listener().await));
+            let teller = Teller::new("client", vec![connect(ADDRESSES[0])]);
+            let request = teller.new_request();
+            let paid = timeout_after(Duration::from_secs(60), async {
+                teller.transfer(&request, &transfer(30)).await.unwrap();
+                teller.balance("bob").await.unwrap()
+            });
+            assert_eq!(paid.await.unwrap(), 130);
+            running.cancel().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn long_names_are_refused() {
+        pikake::sim::example(async {
+            let request = ("x".repeat(NAME_LIMIT + 1), 1);
+            let refused = Accounts::transfer(&node(1), request, transfer(30)).await;
+            assert_eq!(refused, Err(AccountsError::LongName));
+        });
+    }
+
+    /// The third server alone has lost the leader.
+    #[test]
+    fn a_server_with_a_leader_elects_nobody() {
+        pikake::sim::example(async {
+            let node = node(3);
+            assert_eq!(node.would_vote(1, (0, 0)).await, (0, true));
+            let entries = Vec::new();
+            let append =
+                Append { epoch: 1, leader: 1, length: 0, before: 0, entries, committed: 0 };
+            node.append(append).await;
+            assert_eq!(node.would_vote(2, (0, 0)).await, (1, false));
+            sleep(Duration::from_millis(ELECTION_MILLIS.start)).await.unwrap();
+            assert_eq!(node.would_vote(2, (0, 0)).await, (1, true));
+        });
+    }
+
+    /// A client that restarts under its name asks for new transfers.
+    #[test]
+    fn clients_of_one_name_make_different_requests() {
+        pikake::sim::example(async {
+            let teller = || Teller::new("client", vec![connect(ADDRESSES[0])]);
+            assert_ne!(teller().new_request(), teller().new_request());
+        });
     }
 }

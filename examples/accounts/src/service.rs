@@ -14,6 +14,9 @@ pub type Epoch = u64;
 /// Names a request, so that the same one again is known: the client, and the client's number for it.
 pub type RequestId = (String, u64);
 
+/// The most bytes of the name of an account or a client, so that a call between servers has room for many entries.
+pub const NAME_LIMIT: usize = 100;
+
 /// Money that goes from one account to another.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Transfer {
@@ -30,14 +33,16 @@ pub struct Transfer {
 pub struct Change {
     /// The place of the change among all changes.
     pub number: u64,
-    /// What changed.
+    /// The request that asked for the transfer.
+    pub request: RequestId,
+    /// The transfer.
     pub transfer: Transfer,
 }
 
 /// Why a server has not done what was asked.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub enum AccountsError {
-    /// Ask the leader, which is this server as far as is known. The request has no effect.
+    /// The server does not lead. It names the leader, if it knows one. The request has no effect.
     NotLeader(Option<Id>),
     /// The server was the leader, and is not any more. The request may have an effect.
     Unknown,
@@ -45,6 +50,10 @@ pub enum AccountsError {
     NotEnough,
     /// There is no account of this name.
     NoAccount(String),
+    /// The request was made before, for another transfer.
+    Reused,
+    /// A name has more than [`NAME_LIMIT`] bytes.
+    LongName,
 }
 
 impl fmt::Display for AccountsError {
@@ -54,13 +63,15 @@ impl fmt::Display for AccountsError {
             Self::Unknown => f.write_str("the leader has changed: ask again"),
             Self::NotEnough => f.write_str("not enough money"),
             Self::NoAccount(name) => write!(f, "there is no account {name}"),
+            Self::Reused => f.write_str("the request was made before, for another transfer"),
+            Self::LongName => write!(f, "a name has more than {NAME_LIMIT} bytes"),
         }
     }
 }
 
 impl std::error::Error for AccountsError {}
 
-/// What clients ask of a server.
+/// The requests of clients.
 #[pikake::service]
 pub trait Accounts {
     /// Makes a transfer, once for each request. Returns its number among all changes.
@@ -101,9 +112,14 @@ pub struct Append {
     pub committed: usize,
 }
 
-/// What servers ask of each other.
+/// The requests of servers to each other.
 #[pikake::service]
 pub trait Replica {
+    /// Asks whether the server would vote for a candidate in an epoch, as [`vote`](Self::vote) does, and binds nobody.
+    /// A server that has a leader would not.
+    #[idempotent]
+    async fn would_vote(&self, epoch: Epoch, log: (Epoch, usize)) -> (Epoch, bool);
+
     /// Asks for the vote in an epoch, with the epoch of the candidate's last entry and the length of its log. Returns the
     /// epoch of the server that was asked, and whether it gives its vote.
     #[idempotent]

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use pikake::rpc::packets::PacketOptions;
-use pikake::rpc::{Client, Error};
-use pikake::{Interrupted, sleep, timeout_after};
+use pikake::rpc::{CallError, CallFailure, Client, Error};
+use pikake::{Interrupted, random, sleep, timeout_after};
 
 use crate::service::{AccountsClient, AccountsError, Id, RequestId, Transfer};
 
@@ -39,6 +39,8 @@ pub enum AskError {
     Refused(AccountsError),
     /// The caller was interrupted. The request may have an effect, now or later.
     GaveUp(Interrupted),
+    /// The request cannot be made, now or later: the client and the servers differ.
+    Impossible(CallError),
 }
 
 impl fmt::Display for AskError {
@@ -46,6 +48,7 @@ impl fmt::Display for AskError {
         match self {
             Self::Refused(error) => write!(f, "refused: {error}"),
             Self::GaveUp(interrupted) => write!(f, "given up: {interrupted}"),
+            Self::Impossible(error) => write!(f, "{error}"),
         }
     }
 }
@@ -53,10 +56,16 @@ impl fmt::Display for AskError {
 impl std::error::Error for AskError {}
 
 impl Teller {
-    /// A client of all servers, each by a client of its own. No other client may have the name.
+    /// A client of all servers, each by a client of its own. The requests have the name and a random number: those of a
+    /// client that restarts are others than before.
     pub fn new(name: &str, clients: Vec<Client>) -> Self {
         let servers = clients.into_iter().map(AccountsClient::new).collect();
-        Self { name: name.to_owned(), servers, leader: Cell::new(0), requests: Cell::new(0) }
+        Self {
+            name: format!("{name}-{:016x}", random::u64()),
+            servers,
+            leader: Cell::new(0),
+            requests: Cell::new(0),
+        }
     }
 
     /// A name for a request.
@@ -105,12 +114,26 @@ impl Teller {
                     if let Some(interrupted) = error.interrupted() {
                         return Err(AskError::GaveUp(interrupted.clone()));
                     }
+                    if is_permanent(&error.failure) {
+                        return Err(AskError::Impossible(error));
+                    }
                 }
             }
             self.leader.set(leader.unwrap_or((asked + 1) % self.servers.len()));
             sleep(PAUSE).await.map_err(AskError::GaveUp)?;
         }
     }
+}
+
+/// Whether another attempt fails as well.
+fn is_permanent(failure: &CallFailure) -> bool {
+    matches!(
+        failure,
+        CallFailure::Encode(_)
+            | CallFailure::Arguments(_)
+            | CallFailure::UnknownMethod
+            | CallFailure::Refused(_)
+    )
 }
 
 impl fmt::Debug for Teller {

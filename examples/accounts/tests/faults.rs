@@ -2,7 +2,7 @@
 //!
 //! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test faults` runs ten thousand seeds of each world.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,19 +30,26 @@ const RECOVERY: Duration = Duration::from_secs(30);
 struct World {
     /// The servers that run.
     nodes: RefCell<BTreeMap<usize, Rc<Node>>>,
-    /// The numbers of the changes that were acknowledged.
-    acknowledged: RefCell<BTreeMap<u64, Transfer>>,
-    /// The requests that were refused for good.
-    refused: Cell<usize>,
-    /// The requests that may or may not be made, for their callers gave up.
-    unsure: RefCell<Vec<Transfer>>,
+    /// The changes that were acknowledged, by their numbers.
+    acknowledged: RefCell<BTreeMap<u64, (RequestId, Transfer)>>,
+    /// The requests whose callers gave up: each may be made or not.
+    unsure: RefCell<BTreeMap<RequestId, Transfer>>,
+    balances: RefCell<Vec<Balance>>,
     /// Each change that anybody was told.
     told: RefCell<BTreeMap<u64, Change>>,
     finished: RefCell<BTreeSet<&'static str>>,
 }
 
+/// A balance that a leader has told.
+struct Balance {
+    account: &'static str,
+    balance: u64,
+    /// The number of changes that were acknowledged before the balance was asked for, and of those before them.
+    least: u64,
+}
+
 impl World {
-    /// What holds after each step.
+    /// The sum of all balances is the same after each step.
     fn invariant(&self) -> Result<(), String> {
         let leaders = self.nodes.borrow().values().filter(|node| node.is_leader()).count();
         sometimes!(leaders > 1, "an old leader does not know the new one");
@@ -65,21 +72,40 @@ impl World {
         for fewer in changes {
             assert_eq!(fewer, all[..fewer.len()], "servers have different changes");
         }
-        for (number, transfer) in &*self.acknowledged.borrow() {
-            let made = all.get(*number as usize).map(|change| &change.transfer);
-            assert_eq!(made, Some(transfer), "the acknowledged change {number}");
+        for (number, (request, transfer)) in &*self.acknowledged.borrow() {
+            let made = all.get(*number as usize).map(|change| (&change.request, &change.transfer));
+            assert_eq!(made, Some((request, transfer)), "the acknowledged change {number}");
         }
         for (number, change) in &*self.told.borrow() {
             assert_eq!(all.get(*number as usize), Some(change), "a change that was told");
         }
         // Each other change is one of those whose callers gave up, once.
         let mut unsure = self.unsure.borrow_mut();
-        for change in all {
+        for change in &all {
             if !self.acknowledged.borrow().contains_key(&change.number) {
-                let found = unsure.iter().position(|transfer| *transfer == change.transfer);
-                unsure.swap_remove(found.unwrap_or_else(|| panic!("{change:?} is made twice")));
+                let asked = unsure.remove(&change.request);
+                assert_eq!(asked.as_ref(), Some(&change.transfer), "{change:?} is made twice");
             }
         }
+        for balance in &*self.balances.borrow() {
+            balance.check(&all);
+        }
+    }
+}
+
+impl Balance {
+    /// The balance shows the changes that were acknowledged before, and perhaps further ones.
+    fn check(&self, changes: &[Change]) {
+        let Self { account, balance, least } = self;
+        let (_, mut money) = *ACCOUNTS.iter().find(|(name, _)| name == account).unwrap();
+        let is_shown = (0..=changes.len()).any(|count| {
+            if let Some(Change { transfer, .. }) = count.checked_sub(1).map(|last| &changes[last]) {
+                money += if transfer.to == *account { transfer.amount } else { 0 };
+                money -= if transfer.from == *account { transfer.amount } else { 0 };
+            }
+            count as u64 >= *least && money == *balance
+        });
+        assert!(is_shown, "{account} has {balance}, after {least} changes or more: {changes:?}");
     }
 }
 
@@ -105,16 +131,21 @@ async fn client(world: Rc<World>, name: &'static str) {
     while since_start() < FAULTS_END {
         let (from, to) = (range(0..3) as usize, range(0..3) as usize);
         let [from, to] = [from, to].map(|index| ACCOUNTS[index].0.to_owned());
-        // Amounts differ, so that each change is of one request.
-        let request = teller.new_request();
-        let amount = request.1 * 2 + u64::from(name == CLIENTS[1]);
-        let transfer = Transfer { from, to, amount: amount % 100 };
-        pay(&world, &teller, request, transfer).await;
+        let transfer = Transfer { from, to, amount: range(1..100) };
+        pay(&world, &teller, teller.new_request(), transfer).await;
+        if range(0..2) == 0 {
+            ask_balance(&world, &teller, ACCOUNTS[range(0..3) as usize].0).await;
+        }
         sleep(Duration::from_millis(range(0..150))).await.expect("nobody interrupts");
     }
     drop(watching);
     sleep((FAULTS_END + RECOVERY).saturating_sub(since_start())).await.expect("nobody interrupts");
     // Any two servers answer, and know the same.
+    let nothing = Transfer { from: "ann".to_owned(), to: "bob".to_owned(), amount: 0 };
+    let request = teller.new_request();
+    let paid = timeout_after(RECOVERY, teller.transfer(&request, &nothing)).await;
+    let number = paid.expect("two servers have recovered").expect("nothing is always there");
+    world.acknowledged.borrow_mut().insert(number, (request, nothing));
     let mut total = 0;
     for (account, _) in ACCOUNTS {
         let balance = timeout_after(RECOVERY, teller.balance(account)).await;
@@ -145,7 +176,7 @@ async fn pay(world: &Rc<World>, teller: &Rc<Teller>, request: RequestId, transfe
     match (first, second) {
         (Some(first), Some(second)) => assert_eq!(first, second, "one request, two outcomes"),
         (Some(_), None) | (None, Some(_)) => {}
-        (None, None) => world.unsure.borrow_mut().push(transfer),
+        (None, None) => drop(world.unsure.borrow_mut().insert(request, transfer)),
     }
 }
 
@@ -160,15 +191,26 @@ async fn ask(
     match timeout_after(limit, teller.transfer(request, transfer)).await {
         Ok(Ok(number)) => {
             sometimes!(since_start() > FAULTS_END, "a transfer outlives the faults");
-            let before = world.acknowledged.borrow_mut().insert(number, transfer.clone());
-            assert!(before.is_none_or(|before| before == *transfer), "change {number} twice");
+            sometimes!(since_start() < FAULTS_END, "a transfer is acknowledged during the faults");
+            let change = (request.clone(), transfer.clone());
+            let before = world.acknowledged.borrow_mut().insert(number, change.clone());
+            assert!(before.is_none_or(|before| before == change), "change {number} twice");
             Some(Ok(number))
         }
-        Ok(Err(AskError::Refused(error))) => {
-            world.refused.set(world.refused.get() + 1);
-            Some(Err(error.to_string()))
-        }
+        Ok(Err(AskError::Refused(error))) => Some(Err(error.to_string())),
         Ok(Err(AskError::GaveUp(_))) | Err(_) => None,
+        Ok(Err(error)) => panic!("{error}"),
+    }
+}
+
+/// Asks for a balance, for the audit.
+async fn ask_balance(world: &World, teller: &Teller, account: &'static str) {
+    let last = world.acknowledged.borrow().last_key_value().map(|(number, _)| *number);
+    let least = last.map_or(0, |last| last + 1);
+    let limit = Duration::from_millis(range(10..2_000));
+    if let Ok(Ok(balance)) = timeout_after(limit, teller.balance(account)).await {
+        sometimes!(since_start() < FAULTS_END, "a balance is told during the faults");
+        world.balances.borrow_mut().push(Balance { account, balance, least });
     }
 }
 
