@@ -12,15 +12,19 @@
 //!
 //! (1) The handler returned or panicked. (2) The caller gave up, its time is over, the connection is lost, or the server
 //! ends. (3) The grace is over. Each request has one answer, at whichever end ([`EndOfCall`]).
+//!
+//! Several of these causes may come, such as the deadline and the cancel of the caller, who has the same deadline. Only the
+//! first one interrupts the handler ([`Running::interrupt`]), so that its cleanup may wait.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{CancelOnDrop, LocalKey, Panic, Task, current, now, timeout_at, try_current};
@@ -115,26 +119,81 @@ pub(crate) struct Running {
     pub(crate) channels: RefCell<Vec<Rc<dyn Ported>>>,
     /// Drops the handler when the grace is over.
     pub(crate) grace: RefCell<Option<CancelOnDrop<()>>>,
+    /// The task of the call was asked to end.
+    is_interrupted: Cell<bool>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        info: Rc<CallInfo>,
+        is_notice: bool,
+        channels: Vec<Rc<dyn Ported>>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            info,
+            is_notice,
+            task: RefCell::default(),
+            channels: RefCell::new(channels),
+            grace: RefCell::default(),
+            is_interrupted: Cell::new(false),
+        })
+    }
+
+    /// Interrupts the handler, unless it was interrupted before. Returns whether this is the first cause.
+    pub(crate) fn interrupt(&self, reason: &str) -> bool {
+        // A deadline that has passed interrupts the handler by itself, and drops it after the grace.
+        if self.is_interrupted.get() || self.info.deadline.is_due(now()) {
+            return false;
+        }
+        let task = self.task.borrow();
+        let Some(task) = &*task else { return false };
+        self.is_interrupted.set(true);
+        task.request_cancel(reason);
+        true
+    }
 }
 
 /// The task of a call.
 pub(crate) async fn handle(end: EndOfCall, handler: Handler) {
-    let (core, info) = (end.session.core().clone(), end.info.clone());
-    let (deadline, grace) = (info.deadline, core.options.grace);
-    let span = end.span.clone();
-    let body = Caught { handler: Some(handler), is_begun: false, core, info, span };
-    let ended = match deadline.is_never() {
-        true => body.await,
-        false if deadline.is_due(now()) => return end.fail(Failure::Ended, OVERDUE),
-        false => match timeout_at(deadline, body).grace(grace).await {
-            Ok(ended) => ended,
-            Err(_) => return end.fail(Failure::Ended, OVERDUE),
-        },
-    };
-    match ended {
-        Ok(answer) => end.answer(answer),
-        Err(panic) => end.panicked(&panic),
+    let (core, running) = (end.session.core().clone(), end.running.clone());
+    let grace = core.options.grace;
+    let (info, span) = (running.info.clone(), end.span.clone());
+    let mut body = Caught { handler: Some(handler), is_begun: false, core, info, span };
+    match until_deadline(&running, grace, &mut body).await {
+        Some(Ok(answer)) => end.answer(answer),
+        Some(Err(panic)) => end.panicked(&panic),
+        None => {
+            drop(body);
+            end.fail(Failure::Ended, OVERDUE);
+        }
     }
+}
+
+/// Runs a handler in the scope of its call's deadline. `None`: the handler must be dropped.
+async fn until_deadline(
+    running: &Running,
+    grace: Duration,
+    body: &mut Caught,
+) -> Option<Result<Answer, Panic>> {
+    let deadline = running.info.deadline;
+    if deadline.is_never() {
+        return Some(body.await);
+    }
+    if deadline.is_due(now()) {
+        return None;
+    }
+    {
+        let mut scope = pin!(timeout_at(deadline, &mut *body).grace(grace));
+        let ended = poll_fn(|cx| match running.is_interrupted.get() {
+            true => Poll::Ready(None),
+            false => scope.as_mut().poll(cx).map(Some),
+        });
+        if let Some(ended) = ended.await {
+            return ended.ok();
+        }
+    }
+    // Without the scope, whose deadline would be a second cause.
+    Some(body.await)
 }
 
 const OVERDUE: &str = "the caller's time is over";
@@ -205,8 +264,7 @@ fn log_panic(info: &CallInfo, panic: &Panic) {
 /// The end of a call: answers once, at the latest when it is dropped, and gives back the call's place.
 pub(crate) struct EndOfCall {
     session: Rc<Session>,
-    info: Rc<CallInfo>,
-    is_notice: bool,
+    running: Rc<Running>,
     /// Also true at a notice's end, which has no answer.
     is_answered: Cell<bool>,
     outcome: Cell<Outcome>,
@@ -220,22 +278,21 @@ pub(crate) struct EndOfCall {
 impl EndOfCall {
     pub(crate) fn new(
         session: Rc<Session>,
-        info: Rc<CallInfo>,
-        is_notice: bool,
+        running: Rc<Running>,
         figures: Rc<MethodFigures>,
         place: Place,
     ) -> Self {
-        let CallInfo { method, id, peer, trace, .. } = &*info;
+        let CallInfo { method, id, peer, trace, .. } = &*running.info;
         let span = tracing::debug_span!("call", method, %peer, id, trace = Empty, outcome = Empty);
         if let Some(trace) = trace.as_ref().filter(|_| !span.is_disabled()) {
             span.record("trace", display(trace));
         }
         let began = figures.began();
+        let is_answered = Cell::new(running.is_notice);
         Self {
             session,
-            info,
-            is_notice,
-            is_answered: Cell::new(is_notice),
+            running,
+            is_answered,
             outcome: Cell::new(Outcome::Ended),
             span,
             figures,
@@ -249,7 +306,7 @@ impl EndOfCall {
             Given::Failure(failure, text) => return self.fail(failure, &text),
             Given::Value(value) => value,
         };
-        if self.is_notice {
+        if self.running.is_notice {
             return self.outcome.set(Outcome::Answered);
         }
         let mut body = Vec::with_capacity(ANSWER_SIZE);
@@ -263,7 +320,7 @@ impl EndOfCall {
         match encoded {
             Ok(Ok(flags)) => {
                 self.is_answered.set(true);
-                if self.session.put_answer(self.info.id, flags, &body) {
+                if self.session.put_answer(self.running.info.id, flags, &body) {
                     let is_error = flags & ERROR != 0;
                     self.outcome.set(if is_error { Outcome::Error } else { Outcome::Answered });
                 }
@@ -274,7 +331,7 @@ impl EndOfCall {
     }
 
     fn panicked(self, panic: &Panic) {
-        log_panic(&self.info, panic);
+        log_panic(&self.running.info, panic);
         self.fail(Failure::Panicked, "");
     }
 
@@ -285,17 +342,18 @@ impl EndOfCall {
             _ => Outcome::Ended,
         });
         if !self.is_answered.replace(true) {
-            self.session.put_failure(self.info.id, failure, text);
+            self.session.put_failure(self.running.info.id, failure, text);
         }
     }
 }
 
 impl Drop for EndOfCall {
     fn drop(&mut self) {
+        let id = self.running.info.id;
         if !self.is_answered.get() {
-            self.session.put_failure(self.info.id, Failure::Ended, "the handler was dropped");
+            self.session.put_failure(id, Failure::Ended, "the handler was dropped");
         }
-        self.session.call_ended(self.info.id);
+        self.session.call_ended(id);
         self.figures.ended(self.outcome.get(), self.began);
         if !self.span.is_disabled() {
             self.span.record("outcome", self.outcome.get().name());

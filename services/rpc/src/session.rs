@@ -309,9 +309,7 @@ impl Session {
         }
         self.close_channels();
         for running in calls {
-            if let Some(task) = &*running.task.borrow() {
-                task.request_cancel(reason);
-            }
+            running.interrupt(reason);
         }
         let idle = async { while !self.calls.borrow().is_empty() && self.ended().await.is_ok() {} };
         shield(async {
@@ -396,16 +394,10 @@ impl Session {
             trace: TraceContext::of_caller(&request.metadata).map(|caller| caller.child()),
             metadata: request.metadata,
         });
-        let running = Rc::new(Running {
-            info: info.clone(),
-            is_notice,
-            task: RefCell::default(),
-            channels: RefCell::new(channels),
-            grace: RefCell::default(),
-        });
+        let running = Running::new(info, is_notice, channels);
         self.notices.set(self.notices.get() + usize::from(is_notice));
         self.calls.borrow_mut().insert(id, running.clone());
-        let end = EndOfCall::new(self.clone(), info, is_notice, offer.figures.clone(), place);
+        let end = EndOfCall::new(self.clone(), running.clone(), offer.figures.clone(), place);
         let task = Builder::new().name(offer.method).spawn(handle(end, handler));
         running.task.replace(Some(task));
         Ok(())
@@ -413,12 +405,8 @@ impl Session {
 
     /// The caller has given up.
     fn cancel(&self, running: &Rc<Running>) {
-        if running.grace.borrow().is_some() {
+        if !running.interrupt("the caller has given up") {
             return;
-        }
-        match &*running.task.borrow() {
-            Some(task) => task.request_cancel("the caller has given up"),
-            None => return,
         }
         let (grace, running_) = (self.core.options.grace, Rc::downgrade(running));
         let after = async move {

@@ -12,6 +12,7 @@ use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, Pac
 use pikake::rpc::{
     Answer, CallError, CallFailure, Client, Executed, Receiver, Server, current_call,
 };
+use pikake::sim::{Latency, Network, Sim};
 use pikake::traps::{elapsed_since, now};
 use pikake::{Interrupted, Task, shield, sleep, spawn, timeout_after, yield_now};
 use serde::{Deserialize, Serialize, Serializer};
@@ -29,6 +30,8 @@ trait Shop {
     async fn stubborn(&self);
     async fn shielded(&self);
     async fn endless(&self);
+    /// Waits, and cleans up when it is interrupted.
+    async fn clean(&self) -> Result<(), String>;
     async fn big(&self, size: u64) -> Vec<u8>;
     async fn panic(&self);
     async fn panic_when_dropped(&self);
@@ -130,6 +133,19 @@ impl Shop for Keeper {
     async fn endless(&self) {
         let _counted = self.count();
         pending().await
+    }
+
+    async fn clean(&self) -> Result<(), String> {
+        let _counted = self.count();
+        let Err(why) = sleep(1_000 * SECOND).await else { return Ok(()) };
+        let cleaned = async {
+            sleep(50 * MS).await?;
+            timeout_after(SECOND, sleep(10 * MS)).await.map_err(|_| why)??;
+            Ok(())
+        };
+        let cleaned = cleaned.await;
+        self.end(&cleaned);
+        cleaned.map_err(|again: Interrupted| again.to_string())
     }
 
     async fn big(&self, size: u64) -> Vec<u8> {
@@ -356,6 +372,66 @@ fn handlers_end_with_the_cancel_and_the_grace() {
             assert_eq!(shop.add(1, 2).await.unwrap(), 3);
         },
     );
+}
+
+/// The caller's cancel comes before, with or after the deadline, or the connection is lost about then.
+#[test]
+fn a_cleanup_is_interrupted_by_one_cause() {
+    const UNITS: u64 = 4;
+    for at in 0..2 * 50 * UNITS {
+        pikake::sim::example(async move {
+            let keeper = Keeper::default();
+            let (mut raw, serving) = Raw::connect(server(&keeper), 10_000).await;
+            let in_50_ms = [0xd0, 0x86, 3];
+            let body = [&number("clean")[..], &in_50_ms].concat();
+            raw.writer.send(Packet::new(REQUEST, 1, &body).with_flags(DEADLINE)).await.unwrap();
+            sleep(MS / UNITS as u32 * at as u32).await.unwrap();
+            raw.writer.send(Packet::new(CANCEL, 1, &[])).await.unwrap();
+            if at % 3 == 0 {
+                drop(raw);
+                serving.await.unwrap().unwrap();
+            } else {
+                assert_eq!(raw.next().await.unwrap().2, 1);
+            }
+            assert_eq!(*keeper.0.ends.borrow(), ["in time"], "cancel after {at} units");
+        });
+    }
+}
+
+/// The deadline of the server is some time after that of the caller, whose cancel comes about then.
+#[test]
+fn a_cleanup_is_interrupted_once_behind_a_network() {
+    for delay in [0, 1, 5, 40] {
+        for seed in 0..20 {
+            let mut sim = Sim::new(seed);
+            let mut network = Network::default();
+            network.link.latency = Latency::Uniform(delay * MS, delay * MS * 11 / 10);
+            let keeper = Rc::new(RefCell::new(Vec::new()));
+            let ends = keeper.clone();
+            sim.client("server", move || {
+                let ends = ends.clone();
+                async move {
+                    let keeper = Keeper::default();
+                    let listener = TcpListener::bind("0.0.0.0:7000").await.unwrap();
+                    let serving = spawn(server(&keeper).serve(listener));
+                    sleep(SECOND).await.unwrap();
+                    serving.cancel().await.unwrap();
+                    ends.borrow_mut().extend(keeper.0.ends.take());
+                }
+            });
+            sim.client("client", || async {
+                let shop = ShopClient::new(Client::tcp("server:7000"));
+                // The client has a connection.
+                assert_eq!(shop.add(1, 2).await.unwrap(), 3);
+                for _ in 0..3 {
+                    assert!(timeout_after(50 * MS, shop.clean()).await.is_err());
+                }
+            });
+            sim.network(network);
+            sim.run().unwrap();
+            assert_eq!(*keeper.borrow(), ["in time"; 3], "delay {delay} ms, seed {seed}");
+        }
+    }
 }
 
 /// Further cancels do not begin the grace anew.

@@ -462,8 +462,9 @@ impl Worker {
             };
             if waited.is_err() && script.manner == Manner::Cleans {
                 handling.change(|run| run.is_cleaning = true);
-                // Perhaps interrupted by a further cause.
-                let _ = sleep(CLEANUP).await;
+                if let Err(again) = sleep(CLEANUP).await {
+                    self.world.record.wrong(format!("a cleanup was interrupted: {again}"));
+                }
                 handling.change(|run| (run.is_cleaning, run.is_whole) = (false, true));
                 return Err("interrupted".to_owned());
             }
