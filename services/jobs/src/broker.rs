@@ -166,14 +166,17 @@ pub struct Delivery {
     pub queue: String,
     /// How often the message was delivered before, as far as the broker knows.
     pub attempt: u32,
+    /// Whether the broker remembers `attempt`. If not, the worker publishes the message again with the count in a
+    /// header, before the job runs (RabbitMQ's classic queues, for messages that were delivered before).
+    pub is_counted: bool,
     /// The message, unchecked (see [`Request::read`](crate::Request::read)).
     pub message: Message,
 }
 
 impl Delivery {
-    /// A delivery, for implementations of [`Broker`].
+    /// A counted delivery, for implementations of [`Broker`].
     pub fn new(receipt: Receipt, queue: String, attempt: u32, message: Message) -> Self {
-        Self { receipt, queue, attempt, message }
+        Self { receipt, queue, attempt, is_counted: true, message }
     }
 }
 
@@ -194,13 +197,14 @@ pub struct Receipt {
 /// use pikake::jobs::{App, QueueOptions};
 ///
 /// let app = App::new("memory://")?
-///     .queue("urgent", QueueOptions::new().replicated(false).max_priority(9));
+///     .queue("urgent", QueueOptions::new().max_priority(9));
 /// # Ok::<_, pikake::jobs::AppError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueOptions {
-    /// Whether the queue is replicated (RabbitMQ: a quorum queue, else a classic one). Other brokers ignore this.
+    /// Whether the queue is replicated. RabbitMQ: a quorum queue, else a durable classic one, as Celery declares
+    /// its queues. Other brokers ignore this.
     pub replicated: bool,
     /// The highest priority of a message; 0: no priorities. Not with RabbitMQ's quorum queues.
     pub max_priority: u8,
@@ -209,9 +213,9 @@ pub struct QueueOptions {
 }
 
 impl QueueOptions {
-    /// The default options: replicated, without priorities, and an existing queue must have the same.
+    /// The default options: not replicated, without priorities, and an existing queue must have the same.
     pub const fn new() -> Self {
-        Self { replicated: true, max_priority: 0, as_found: false }
+        Self { replicated: false, max_priority: 0, as_found: false }
     }
 
     /// Sets [`replicated`](Self#structfield.replicated).

@@ -43,8 +43,8 @@ const TRANSIENT: u8 = 1;
 
 /// The broker that is RabbitMQ, over one connection.
 ///
-/// Queues are quorum queues, unless they are declared as not replicated; then they are as Celery's
-/// are. `name.dead` is the dead letters' queue of a queue, `name.delay.N` are those in which messages
+/// Queues are durable classic ones, as Celery declares its own, so that a Celery application may use a queue first or
+/// second; those that are declared as replicated are quorum queues. `name.dead` is the dead letters' queue of a queue, `name.delay.N` are those in which messages
 /// wait for their time, in steps of 100 ms, up to 77 days. Publishing is confirmed, with many under
 /// way. A message that was not confirmed when its channel or its connection was lost is sent again over the
 /// next one, so it may come twice; a message that costs the channel each time fails with RabbitMQ's error,

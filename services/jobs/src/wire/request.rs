@@ -16,10 +16,12 @@ use crate::wire::instant;
 pub(crate) const IGNORE_RESULT: &str = "ignore_result";
 /// The header that counts the worker processes which the job has ended. Our own; Celery passes it on.
 pub(crate) const KILLS: &str = "pikake_kills";
+/// The header that counts deliveries where the broker does not ([`Delivery::is_counted`](crate::Delivery)). Our own.
+pub(crate) const DELIVERIES: &str = "pikake_deliveries";
 /// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
 /// The headers that a replayed message loses.
-pub(crate) const DROPPED_ON_REPLAY: [&str; 2] = ["expires", KILLS];
+pub(crate) const DROPPED_ON_REPLAY: [&str; 3] = ["expires", KILLS, DELIVERIES];
 /// The header `lang` of our messages. Celery's workers ignore it.
 pub(crate) const LANGUAGE: &str = "rs";
 

@@ -26,7 +26,7 @@ use crate::report::JobStats;
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
-use crate::wire::request::{KILLS, Request};
+use crate::wire::request::{DELIVERIES, KILLS, Request};
 use crate::worker::body::{fence, panicked};
 use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
@@ -168,6 +168,11 @@ impl Run {
             let reason = format!("it was delivered {} times, and never ended", delivery.attempt);
             let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
             return Verdict::Bury(reason, Some(failed.into_outcome()));
+        }
+        if !delivery.is_counted {
+            let mut message = delivery.message.clone();
+            message.headers.insert(DELIVERIES.to_owned(), delivery.attempt.into());
+            return Verdict::Again(Box::new(message), None, None);
         }
         self.run_job(delivery, &request, job).await
     }
@@ -315,6 +320,7 @@ impl Run {
         }
         let mut message = delivery.message.clone();
         let headers = &mut message.headers;
+        headers.remove(DELIVERIES);
         headers.insert("retries".to_owned(), (request.retries + 1).into());
         headers.insert("parent_id".to_owned(), request.id.into());
         if let Some(eta) = instant::write(not_before) {

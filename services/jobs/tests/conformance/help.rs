@@ -1,5 +1,6 @@
 //! What most cases do: messages with a name, and waits that have an end.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,9 +25,16 @@ pub(crate) fn message(job: &str) -> Message {
     message
 }
 
+thread_local! {
+    /// Whether the queues of this case are replicated.
+    pub(crate) static IS_REPLICATED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A broker's queue.
 pub(crate) async fn declare(broker: &Rc<dyn Broker>) {
-    broker.declare(QUEUE, &QueueOptions::default()).await.unwrap();
+    let mut options = QueueOptions::default();
+    options.replicated = IS_REPLICATED.get();
+    broker.declare(QUEUE, &options).await.unwrap();
 }
 
 pub(crate) async fn publish(broker: &Rc<dyn Broker>, jobs: &[&str]) {

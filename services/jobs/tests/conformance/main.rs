@@ -76,6 +76,7 @@ broker!(memory, crate::place::memory, 30);
 broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
 broker!(amqp, crate::place::amqp, 4);
+broker!(amqp_replicated, crate::place::amqp_replicated, 4);
 
 mod expected_twice {
     #[test]

@@ -10,6 +10,8 @@ use pikake_kernel::Kernel;
 use pikake_sim::{Ran, Sim};
 use tempfile::TempDir;
 
+use crate::help::IS_REPLICATED;
+
 /// So many seeds are run where time costs nothing.
 const SEEDS: u64 = 32;
 
@@ -85,4 +87,10 @@ pub(crate) fn amqp(case: Case) {
     let Some(url) = xtask::fresh_url() else { return };
     let place = Amqp(url);
     Kernel::new().unwrap().run(case(&place));
+}
+
+/// The same with quorum queues.
+pub(crate) fn amqp_replicated(case: Case) {
+    IS_REPLICATED.set(true);
+    amqp(case);
 }

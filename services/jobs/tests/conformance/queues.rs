@@ -13,7 +13,6 @@ use crate::place::Place;
 pub(crate) async fn declared_twice(place: &dyn Place) {
     let broker = place.open().await;
     let mut options = QueueOptions::default();
-    options.replicated = false;
     broker.declare("plain", &options).await.unwrap();
     broker.declare("plain", &options).await.unwrap();
     options.max_priority = 5;
@@ -33,10 +32,10 @@ pub(crate) async fn declared_twice(place: &dyn Place) {
 pub(crate) async fn declared_as_found(place: &dyn Place) {
     let broker = place.open().await;
     let mut options = QueueOptions::default();
-    (options.replicated, options.max_priority) = (false, 5);
+    options.max_priority = 5;
     broker.declare("other", &options).await.unwrap();
     let mut as_found = QueueOptions::default();
-    as_found.as_found = true;
+    (as_found.replicated, as_found.as_found) = (IS_REPLICATED.get(), true);
     for queue in ["other", QUEUE, QUEUE] {
         broker.declare(queue, &as_found).await.unwrap();
     }
@@ -116,7 +115,9 @@ pub(crate) async fn given_back_keeps_its_place(place: &dyn Place) {
     let mut deliveries = consume(&broker, 1).await;
     for attempt in 0..3 {
         let delivery = take(&mut deliveries).await;
-        assert_eq!(seen(&delivery), ("a", attempt));
+        // A classic queue of RabbitMQ tells only that there was one before.
+        let counted = if delivery.is_counted { attempt } else { 1 };
+        assert_eq!(seen(&delivery), ("a", counted));
         broker.give_back(delivery.receipt).await.unwrap();
     }
     drain(&broker, &mut deliveries, &["a", "b", "c"]).await;
@@ -137,7 +138,7 @@ pub(crate) async fn prefetch_is_a_bound(place: &dyn Place) {
 pub(crate) async fn highest_priority_first(place: &dyn Place) {
     let broker = place.open().await;
     let mut options = QueueOptions::default();
-    (options.replicated, options.max_priority) = (false, 9);
+    options.max_priority = 9;
     broker.declare("urgent", &options).await.unwrap();
     for (job, priority) in [("a", 0), ("b", 5), ("c", 9), ("d", 5), ("e", 200)] {
         let mut sent = message(job);

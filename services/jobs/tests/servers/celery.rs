@@ -3,6 +3,7 @@
 
 mod from_celery;
 mod hostile;
+mod meeting;
 mod python;
 mod to_celery;
 
@@ -29,11 +30,9 @@ pub(crate) fn with_celery<F: Future>(case: impl FnOnce(Rc<Path>, String) -> F) {
     kernel.run(async { timeout_after(HANG, case(python.into(), url)).await }).expect("it hangs");
 }
 
-/// An application whose queue looks like Celery's.
+/// An application with Celery's queue.
 pub(crate) fn app(url: &str) -> App {
-    let mut classic = QueueOptions::default();
-    classic.replicated = false;
-    App::new(url).unwrap().default_queue(QUEUE).queue(QUEUE, classic)
+    App::new(url).unwrap().default_queue(QUEUE).queue(QUEUE, QueueOptions::default())
 }
 
 /// A worker of an application that is running.

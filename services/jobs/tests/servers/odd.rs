@@ -180,3 +180,44 @@ fn what_expires_later_than_the_broker_can_count_is_sent() {
         broker.close().await.unwrap();
     });
 }
+
+thread_local!(static BEGUN: Cell<u32> = const { Cell::new(0) });
+
+/// It never ends, as a job does that takes its worker with it.
+#[job(crate = pikake_jobs)]
+async fn endless() {
+    BEGUN.set(BEGUN.get() + 1);
+    std::future::pending().await
+}
+
+/// A classic queue counts no deliveries, so a header does.
+#[test]
+fn job_that_never_ends_is_buried_on_classic_queue() {
+    let Some(url) = xtask::fresh_url() else { return };
+    Kernel::new().unwrap().run(async {
+        let app = || App::new(&url).unwrap().jobs(endless).max_deliveries(3);
+        let sender = app().connect().await.unwrap();
+        let job = endless.with().on(&sender).send().await.unwrap();
+        for round in 1..=3 {
+            let worker = spawn(app().run_worker());
+            while BEGUN.get() < round {
+                sleep(Duration::from_millis(10)).await.unwrap();
+            }
+            worker.abort();
+            drop(worker.await);
+        }
+        let worker = spawn(app().run_worker());
+        let outcome = timeout_after(PATIENCE, job.wait()).await.expect("it is buried");
+        assert!(outcome.unwrap_err().to_string().contains("delivered 3 times"));
+        assert_eq!(BEGUN.get(), 3);
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+        let broker = sender.broker().unwrap();
+        let dead = broker.dead("pikake", 1).await.unwrap();
+        assert_eq!(dead[0].message.job(), Some(job.id().0.as_str()));
+        // Replayed, it is a new one.
+        assert_eq!(broker.replay("pikake", None).await.unwrap(), 1);
+        let mut deliveries = broker.consume("pikake", 1).await.unwrap();
+        assert_eq!(deliveries.next().await.unwrap().unwrap().attempt, 0);
+    });
+}

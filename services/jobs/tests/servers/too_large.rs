@@ -122,7 +122,10 @@ fn redelivered_header_that_fills_a_frame_arrives() {
     let Some(url) = xtask::fresh_url() else { return };
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
-        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        // RabbitMQ counts the deliveries of a quorum queue in one more header.
+        let mut options = QueueOptions::default();
+        options.replicated = true;
+        broker.declare("jobs", &options).await.unwrap();
         let mut size = 128 * 1024;
         loop {
             let mut message = Message::default();

@@ -95,11 +95,12 @@ impl AmqpDeliveries {
     /// What is handed out. What has expired on its way is, too: its worker tells who waits for it.
     fn accept(&self, incoming: Incoming) -> Delivery {
         let message = message(&incoming.properties, incoming.body, wall_time());
-        let attempt = attempt(&incoming.properties, incoming.redelivered);
+        let (attempt, is_counted) = attempt(&incoming.properties, incoming.redelivered);
         let receipt = self
             .unsettled
             .add(self.session, Owed { queue: self.queue.clone(), receipt: incoming.receipt });
-        Delivery::new(receipt, (*self.queue).to_owned(), attempt, message)
+        let queue = (*self.queue).to_owned();
+        Delivery { is_counted, ..Delivery::new(receipt, queue, attempt, message) }
     }
 }
 

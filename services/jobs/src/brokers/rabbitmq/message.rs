@@ -7,10 +7,11 @@ use std::borrow::Borrow;
 use std::time::{Duration, SystemTime};
 
 use pikake_amqp::{Error, Properties, Table, Value, persistent, short};
-use serde_json::{Map, Value as Json};
+use serde_json::Map;
 
 use crate::brokers::rabbitmq::value::{json, table};
 use crate::message::Message;
+use crate::wire::request::DELIVERIES;
 
 /// When the message is worth nothing any more, in milliseconds since 1970. AMQP's `expiration` is a
 /// length, of which a reader cannot know when it began; and in a delay queue it would be taken for one
@@ -133,12 +134,16 @@ pub(crate) fn message(properties: &Properties, body: Vec<u8>, now: SystemTime) -
     }
 }
 
-/// How often the broker has delivered it before, as far as it tells.
-pub(crate) fn attempt(properties: &Properties, redelivered: bool) -> u32 {
-    let count = properties.headers().as_ref();
-    let count = count.and_then(|headers| headers.inner().get(DELIVERY_COUNT)).map(json);
-    let count = count.as_ref().and_then(Json::as_u64);
-    count.map_or(u32::from(redelivered), |count| u32::try_from(count).unwrap_or(u32::MAX))
+/// How often a message was delivered before, and whether the broker or a header counts the latest time. A classic queue
+/// tells only that there was one.
+pub(crate) fn attempt(properties: &Properties, redelivered: bool) -> (u32, bool) {
+    let count = |name| {
+        let count = json(properties.headers().as_ref()?.inner().get(name)?).as_u64()?;
+        Some(u32::try_from(count).unwrap_or(u32::MAX))
+    };
+    let (by_broker, by_worker) = (count(DELIVERY_COUNT), count(DELIVERIES).unwrap_or(0));
+    let latest = by_broker.unwrap_or(redelivered.into());
+    (by_worker.saturating_add(latest), by_broker.is_some() || !redelivered)
 }
 
 /// A header that is a text.

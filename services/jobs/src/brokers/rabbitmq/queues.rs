@@ -47,18 +47,28 @@ pub(crate) async fn declare(
         let priority = Value::LongInt(options.max_priority.into());
         wanted = wanted.argument("x-max-priority", priority);
     }
-    let found = async |name: &str, wanted, is_replicated| match channel()
+    let found = async |name: &str, wanted, is_replicated, as_found| match channel()
         .await?
         .declare_queue(name, wanted)
         .await
     {
         Ok(_) => Ok(is_replicated),
-        Err(error) if options.as_found => kind_found(&error, is_replicated).ok_or(error.into()),
-        Err(error) => Err(BrokerError::from(error)),
+        Err(error) => match kind_found(&error, is_replicated) {
+            Some(found) if as_found || differs_in_limit(&error) => Ok(found),
+            Some(_) => Err(BrokerError::Refused(format!(
+                "queue `{name}` exists with other options: declare it with its own, or `as_found` ({error})"
+            ))),
+            None => Err(error.into()),
+        },
     };
-    let is_replicated = found(queue, wanted, options.replicated).await?;
-    found(&dead_queue(queue), kind(is_replicated), is_replicated).await?;
+    let is_replicated = found(queue, wanted, options.replicated, options.as_found).await?;
+    found(&dead_queue(queue), kind(is_replicated), is_replicated, true).await?;
     Ok(is_replicated)
+}
+
+/// Whether a queue that could not be declared differs in the limit of deliveries: Celery sets none for its quorum queues.
+fn differs_in_limit(error: &Error) -> bool {
+    error.reason().is_some_and(|reason| reason.text.contains("'x-delivery-limit'"))
 }
 
 /// Whether a queue is replicated that could not be declared, as it is there and another one; `None` if

@@ -184,11 +184,11 @@ pub(crate) fn replay(
 ) -> Result<u64> {
     let sql = "INSERT INTO message (queue, rank, properties, body) SELECT queue, \
                -min(coalesce(properties ->> 'priority', 0), ?3), \
-               json_remove(properties, '$.headers.' || ?4, '$.headers.' || ?5), body \
+               json_remove(properties, '$.headers.' || ?4, '$.headers.' || ?5, '$.headers.' || ?6), body \
                FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2) ORDER BY id";
-    let [expires, kills] = DROPPED_ON_REPLAY;
-    let count =
-        db.prepare_cached(sql)?.execute(params![queue, job, max_priority, expires, kills])?;
+    let [expires, kills, deliveries] = DROPPED_ON_REPLAY;
+    let values = params![queue, job, max_priority, expires, kills, deliveries];
+    let count = db.prepare_cached(sql)?.execute(values)?;
     let sql = "DELETE FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2)";
     db.prepare_cached(sql)?.execute(params![queue, job])?;
     Ok(count as u64)

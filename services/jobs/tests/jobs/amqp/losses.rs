@@ -186,9 +186,8 @@ fn what_cannot_be_buried_is_given_back_after_a_while() {
         let mut poison = message("poison");
         // It leaves no room in its frame for a reason, nor for the time.
         poison.headers.insert("large".to_owned(), "x".repeat(128 * 1024 - 60).into());
-        // Not replicated: the broker adds no count of deliveries, for which there is no room either.
-        let mut options = QueueOptions::default();
-        options.replicated = false;
+        // A classic queue adds no count of deliveries, for which there is no room either.
+        let options = QueueOptions::default();
         broker.declare("classic", &options).await.unwrap();
         broker.publish("classic", poison, None).await.unwrap();
         let app = App::on(Rc::new(broker.clone())).default_queue("classic");

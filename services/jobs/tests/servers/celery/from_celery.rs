@@ -21,7 +21,7 @@ fn join(first: String, second: Option<String>, sign: Option<String>) -> String {
 }
 
 #[job(crate = pikake_jobs, name = "tests.fail")]
-async fn fail(text: String) -> Result<(), Failure> {
+pub(crate) async fn fail(text: String) -> Result<(), Failure> {
     Err(Failure::new("ValueError", "builtins", text))
 }
 

@@ -16,6 +16,9 @@ app.conf.update(
     task_default_queue=os.environ.get("PEER_QUEUE", "celery"),
     worker_prefetch_multiplier=1,
 )
+if os.environ.get("PEER_QUORUM"):
+    # Celery delays messages at the broker if its queues are quorum queues and its exchanges are of topics.
+    app.conf.update(task_default_queue_type="quorum", task_default_exchange_type="topic")
 
 
 @app.task(name="tests.add")

@@ -19,7 +19,17 @@ fn command(python: &Path, url: &str) -> Command {
 
 /// Has Celery send these calls; tells what became of each.
 pub(crate) async fn send(python: &Path, url: &str, calls: Value) -> Vec<Value> {
+    outcomes(command(python, url), calls).await
+}
+
+/// The same from a Celery with quorum queues.
+pub(crate) async fn send_quorum(python: &Path, url: &str, calls: Value) -> Vec<Value> {
     let mut command = command(python, url);
+    command.env("PEER_QUORUM", "1");
+    outcomes(command, calls).await
+}
+
+async fn outcomes(mut command: Command, calls: Value) -> Vec<Value> {
     let said = blocking(move || {
         command.arg("peer.py").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut peer = command.spawn().expect("Python runs");
