@@ -28,7 +28,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pikake_time::Ticks;
-use pikake_traps::{Interrupted, TaskId, WaitQueue, elapsed_since, now, park, timeout_after};
+use pikake_traps::{
+    Closed, Interrupted, TaskId, WaitQueue, elapsed_since, now, park, timeout_after,
+};
 
 use crate::error::interruption;
 use crate::handlers::{HANDLER_NAME, Handlers};
@@ -118,6 +120,8 @@ pub enum Ended {
     Asked,
     /// Its task was interrupted.
     Interrupted(Interrupted),
+    /// The listener was closed ([`Closed`]): no connection follows.
+    Closed,
 }
 
 /// A handler that still ran at a deadline.
@@ -258,7 +262,7 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///
 /// # Errors
 ///
-/// [`ListenerFailed`], with the same report. A requested end and an interruption are no errors, so a
+/// [`ListenerFailed`], with the same report. A requested end, an interruption and a closed listener are no errors, so a
 /// program that returns this result exits with the code 0 when a signal ends it.
 ///
 /// # Panics
@@ -296,6 +300,7 @@ where
                 Ok(None) => break Ok(Ended::Asked),
                 Err(error) => match interruption(&error) {
                     Some(interrupted) => break Ok(Ended::Interrupted(interrupted.clone())),
+                    None if is_closed(&error) => break Ok(Ended::Closed),
                     None => break Err(error),
                 },
             }
@@ -333,6 +338,10 @@ where
             Err(source) => Err(ListenerFailed { handled, interrupted, dropped, source }),
         }
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inside| inside.is::<Closed>())
 }
 
 /// The client and the start of each handler, by its key.

@@ -31,7 +31,7 @@
 //!     assert_eq!(adder.add(2, 3).await.unwrap(), 5);
 //! });
 //! drop(connector);
-//! assert!(server.join().unwrap().is_err());
+//! assert!(server.join().unwrap().unwrap().is_clean());
 //! ```
 
 use std::cell::RefCell;
