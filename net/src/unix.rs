@@ -119,7 +119,7 @@ impl UnixStream {
     /// use pikake::net::UnixStream;
     ///
     /// let (stream, _other) = UnixStream::pair()?;
-    /// assert_eq!(stream.peer_credentials()?.pid, std::process::id());
+    /// assert_eq!(stream.peer_credentials()?.pid, Some(std::process::id()));
     /// # Ok::<_, std::io::Error>(()) }).unwrap();
     /// ```
     ///

@@ -88,8 +88,8 @@ pub struct PeerCredentials {
     pub uid: u32,
     /// The effective group.
     pub gid: u32,
-    /// The process, which may have ended since.
-    pub pid: u32,
+    /// The process, which may have ended since; `None` if this process cannot see it, as from another PID namespace.
+    pub pid: Option<u32>,
 }
 
 /// A property of a socket that can be read and changed. Not every kind of socket has all properties.

@@ -190,9 +190,10 @@ impl MioSocket {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn peer_credentials(socket: &Socket) -> io::Result<PeerCredentials> {
-    let peer = rustix::net::sockopt::socket_peercred(socket)?;
-    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    Ok(PeerCredentials { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), pid })
+    // Not rustix's `socket_peercred`, whose process is never 0.
+    let peer = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)?;
+    let pid = u32::try_from(peer.pid()).ok().filter(|&pid| pid != 0);
+    Ok(PeerCredentials { uid: peer.uid(), gid: peer.gid(), pid })
 }
 
 /// Makes a call, and makes it again if a signal cuts it short.

@@ -33,8 +33,8 @@ pub struct Peer {
     pub socket_addr: Option<SocketAddr>,
     /// The process, of a Unix socket; `None` for other streams, in simulations, and where the system does not know.
     pub credentials: Option<PeerCredentials>,
-    /// The certificates that the peer has proved to be its own: the first is the peer's, the next one signs it, and so
-    /// on. Empty without TLS, and if the server asked for none.
+    /// The certificates that the peer has sent, as DER: the first is the peer's, the next one signs it, and so on. The
+    /// peer has proved that it has the key of the first. Empty without TLS, and if the server asked for none.
     pub certificates: Vec<Vec<u8>>,
 }
 
@@ -90,8 +90,12 @@ impl Transport for UnixStream {
     fn peer(&self) -> Peer {
         match self.peer_credentials() {
             Ok(credentials) => {
-                let PeerCredentials { uid, pid, .. } = credentials;
-                let address = format!("process {pid} of user {uid}");
+                let address = match credentials {
+                    PeerCredentials { uid, pid: Some(pid), .. } => {
+                        format!("process {pid} of user {uid}")
+                    }
+                    PeerCredentials { uid, .. } => format!("a process of user {uid}"),
+                };
                 Peer { credentials: Some(credentials), ..Peer::new(address) }
             }
             Err(_) => Peer::new("a Unix socket"),

@@ -23,7 +23,7 @@ trait Door {
 }
 
 /// The address, the user and process, and the number of certificates of a caller.
-type Visitor = (String, Option<(u32, u32)>, u64);
+type Visitor = (String, Option<(u32, Option<u32>)>, u64);
 
 struct House;
 
@@ -70,7 +70,7 @@ async fn unix_peers_have_credentials() {
     let listener = UnixListener::bind(&path).unwrap();
     let own = std::process::id();
     let only_own = async move |call: Rc<CallInfo>, next: Handler| match call.peer.credentials {
-        Some(credentials) if credentials.pid == own => next.await,
+        Some(credentials) if credentials.pid == Some(own) => next.await,
         _ => Answer::refused("not this process"),
     };
     let server = Server::new().add(DoorServer::new(House)).intercept(only_own);
@@ -78,8 +78,8 @@ async fn unix_peers_have_credentials() {
     let door = DoorClient::new(Client::builder().unix(path.to_str().unwrap()).build());
     let (address, credentials, certificates) = door.knock().await.unwrap();
     let (uid, pid) = credentials.unwrap();
-    assert_eq!(pid, own);
-    assert_eq!(address, format!("process {pid} of user {uid}"));
+    assert_eq!(pid, Some(own));
+    assert_eq!(address, format!("process {own} of user {uid}"));
     assert_eq!(certificates, 0);
     server.cancel().await.unwrap();
     server.await.unwrap().unwrap();
@@ -194,6 +194,34 @@ impl Drop for Killed {
     }
 }
 
+/// A server in a PID namespace of its own cannot see the processes outside, and knows their users all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn processes_of_other_namespaces_have_no_number() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+        command
+    };
+    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no PID namespace can be made here");
+    }
+    let folder = Folder::new("namespace");
+    let path = folder.socket();
+    let mut command = unshare();
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "peers::child", "--nocapture"]).env(CHILD, &path);
+    let mut child = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.ends_with("ready")), "the child has ended");
+    pikake::run(async move {
+        let door = DoorClient::new(Client::builder().unix(path.to_str().unwrap()).build());
+        let (address, credentials, _) = door.knock().await.unwrap();
+        assert!(matches!(credentials, Some((_, None))), "{credentials:?}");
+        assert!(address.starts_with("a process of user "), "{address}");
+    });
+}
+
 /// With real time, a process and SIGTERM: the call under way has its answer, a new one is certainly not executed, and
 /// the exit code is 0.
 #[cfg(target_os = "linux")]
@@ -212,7 +240,7 @@ fn a_signal_ends_the_server_gracefully() {
         async move {
             let client = Client::builder().unix(path.to_str().unwrap()).attempts(1).build();
             let door = DoorClient::new(client);
-            assert_eq!(door.knock().await.unwrap().1.unwrap().1, std::process::id());
+            assert_eq!(door.knock().await.unwrap().1.unwrap().1, Some(std::process::id()));
             let call = spawn({
                 let door = door.clone();
                 async move { door.wait(2_000).await }
