@@ -6,6 +6,7 @@ use std::vec;
 use postcard::ser_flavors::Flavor;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
+use serde_json::value::RawValue;
 
 use crate::stream::Channels;
 
@@ -53,9 +54,12 @@ impl Codec {
         match self {
             Self::Postcard => {
                 let written = postcard::serialize_with_flavor(value, Append(into));
-                written.map_err(|error| match serde_json::to_writer(io::sink(), value) {
+                written.map_err(|error| match error {
                     // Postcard loses the text of a `Serialize`.
-                    Err(known) if error == postcard::Error::SerdeSerCustom => known.to_string(),
+                    postcard::Error::SerdeSerCustom => {
+                        let again = Channels::repeat(|| serde_json::to_writer(io::sink(), value));
+                        again.map_or_else(|known| known.to_string(), |()| error.to_string())
+                    }
                     _ => error.to_string(),
                 })
             }
@@ -141,7 +145,8 @@ pub struct ArgumentReader<'a>(Rest<'a>);
 #[derive(Debug)]
 enum Rest<'a> {
     Postcard(&'a [u8]),
-    Json(vec::IntoIter<serde_json::Value>),
+    /// Not `Value`, which sorts fields and takes numbers of 128 bits for floats.
+    Json(vec::IntoIter<&'a RawValue>),
 }
 
 impl<'a> ArgumentReader<'a> {
@@ -173,7 +178,7 @@ impl<'a> ArgumentReader<'a> {
                 Err(error) => Err(error.to_string()),
             },
             Rest::Json(values) => match values.next() {
-                Some(value) => serde_json::from_value(value).map_err(|error| error.to_string()),
+                Some(value) => Codec::Json.read(value.get().as_bytes()),
                 None => return Self::missing(name),
             },
         };
@@ -300,6 +305,26 @@ mod tests {
         for codec in ALL {
             let error = codec.write(&Odd, &mut Vec::new()).unwrap_err();
             assert!(error.contains("an odd number"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(float: f64, large: i128, huge: u128) {
+            prop_assume!(float.is_finite());
+            for codec in ALL {
+                let mut bytes = Vec::new();
+                let mut writer = ArgumentWriter::new(codec, &mut bytes);
+                writer.put(&float).unwrap();
+                writer.put(&large).unwrap();
+                writer.put(&huge).unwrap();
+                writer.finish();
+                let mut reader = ArgumentReader::new(codec, &bytes).unwrap();
+                let read = reader.take::<f64>("float").unwrap();
+                prop_assert_eq!(read.to_bits(), float.to_bits());
+                prop_assert_eq!(reader.take::<i128>("large"), Ok(large));
+                prop_assert_eq!(reader.take::<u128>("huge"), Ok(huge));
+            }
         }
     }
 

@@ -483,6 +483,8 @@ pub(crate) struct Channels {
     ports: Vec<Rc<dyn Ported>>,
     /// Why an end cannot travel, for the first one that cannot. The codec may lose the text.
     refusal: Option<&'static str>,
+    /// The arguments are written once more, for the text of an error.
+    is_repeated: bool,
 }
 
 thread_local! {
@@ -493,7 +495,7 @@ thread_local! {
 impl Channels {
     pub(crate) fn new(out: &Rc<Outbox>, codec: Codec, call: u64, credit: u64, room: usize) -> Self {
         let place = Place { out: out.clone(), codec, call, index: 0 };
-        Self { place, credit, room, ports: Vec::new(), refusal: None }
+        Self { place, credit, room, ports: Vec::new(), refusal: None, is_repeated: false }
     }
 
     /// Calls `work`, which writes or reads arguments, and returns the channels among them.
@@ -515,6 +517,25 @@ impl Channels {
         let ports = CURRENT.with_borrow_mut(|current| current.take().map(|current| current.ports));
         drop(restore);
         (result, ports.unwrap_or_default())
+    }
+
+    /// Writes arguments a second time: ends of channels do not travel again.
+    pub(crate) fn repeat<R>(work: impl FnOnce() -> R) -> R {
+        let repeat = |is_repeated| {
+            CURRENT.with_borrow_mut(|current| {
+                if let Some(channels) = current {
+                    channels.is_repeated = is_repeated;
+                }
+            });
+        };
+        repeat(true);
+        let result = work();
+        repeat(false);
+        result
+    }
+
+    fn is_repeated() -> bool {
+        CURRENT.with_borrow(|current| current.as_ref().is_some_and(|it| it.is_repeated))
     }
 
     /// Why an end of the current call cannot travel.
@@ -705,6 +726,9 @@ impl<T> fmt::Debug for Receiver<T> {
 
 impl<T: Serialize + 'static> Serialize for Receiver<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if Channels::is_repeated() {
+            return serializer.serialize_u64(0);
+        }
         let export = |place, credit, _| {
             let write: WriteItem<T> = |codec, item, bytes| codec.write(item, bytes);
             self.channel.port.replace(Some(Port::Export { place, credit, write }));
@@ -721,6 +745,9 @@ impl<T: Serialize + 'static> Serialize for Receiver<T> {
 
 impl<T: DeserializeOwned + 'static> Serialize for Sender<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if Channels::is_repeated() {
+            return serializer.serialize_u64(0);
+        }
         let import = |place, _, room| import(&self.channel, place, room);
         self.channel
             .check_travel(&self.has_left)
