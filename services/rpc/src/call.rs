@@ -59,9 +59,9 @@ pub struct CallInfo {
 }
 
 impl CallInfo {
-    /// The value of the first metadata of this name.
+    /// The value of the first metadata of this name, in upper or lower case.
     pub fn metadata(&self, name: &str) -> Option<&str> {
-        let found = self.metadata.iter().find(|(at, _)| at == name);
+        let found = self.metadata.iter().find(|(at, _)| at.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 }

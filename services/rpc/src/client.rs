@@ -52,9 +52,12 @@ pub enum Balance {
 /// # Connections
 ///
 /// One connection goes to each server, and carries any number of calls. A connection is made at the first call, and
-/// again after it was lost. An attempt to connect goes on when the call that began it is given up, and its failure is
-/// at once the error of all calls that wait for it. After a failure, the next attempt begins after a pause, which
-/// grows from 50 ms to 1 s. With other servers, calls go to those until the server is back.
+/// again after it was lost. An attempt to connect goes on when the call that began it is given up. Its failure ends
+/// the attempts of all calls that wait for it. After a failure, the next attempt to connect begins after a pause. The
+/// first pause is 25 to 50 ms, and the later ones grow to a second. With other servers, calls go to those until the
+/// server is back.
+///
+/// A call that is given up keeps its place in the server's limit until its handler has ended.
 ///
 /// When the last clone is dropped, each connection ends after its calls.
 ///
@@ -111,7 +114,7 @@ pub struct Client {
 }
 
 struct Core {
-    endpoints: Vec<Rc<Endpoint>>,
+    servers: Vec<Rc<Endpoint>>,
     balance: Balance,
     attempts: usize,
     hedge_after: Option<Duration>,
@@ -176,9 +179,20 @@ impl Client {
         Self::builder().local(connector).build()
     }
 
-    /// A client whose calls travel with this pair, in addition to those of before. The new client shares the connections.
+    /// A client whose calls travel with this pair, in place of those of the same name. The new client shares the
+    /// connections. Upper and lower case of a name are the same. A call has at most 64 pairs.
     #[must_use = "the calls of the client itself travel without the pair"]
     pub fn with_metadata(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let (name, mut metadata) = (name.into(), (*self.metadata).clone());
+        metadata.retain(|(at, _)| !at.eq_ignore_ascii_case(&name));
+        metadata.push((name, value.into()));
+        Self { core: self.core.clone(), metadata: Rc::new(metadata) }
+    }
+
+    /// As [`with_metadata`](Self::with_metadata), and keeps the other pairs of this name. A handler finds all of them
+    /// in [`CallInfo::metadata`](crate::CallInfo::metadata#structfield.metadata).
+    #[must_use = "the calls of the client itself travel without the pair"]
+    pub fn add_metadata(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let mut metadata = (*self.metadata).clone();
         metadata.push((name.into(), value.into()));
         Self { core: self.core.clone(), metadata: Rc::new(metadata) }
@@ -233,8 +247,7 @@ impl Client {
                 let about = || About::new("the end of the calls under way");
                 signal(&core.idle, place, about).await?;
             }
-            let links: Vec<_> =
-                core.endpoints.iter().filter_map(|endpoint| endpoint.close()).collect();
+            let links: Vec<_> = core.servers.iter().flat_map(|server| server.close()).collect();
             for link in links {
                 link.finish().await?;
             }
@@ -250,14 +263,16 @@ impl Core {
 
     /// Makes a call, in several attempts if need be.
     async fn call(&self, call: Call<'_>) -> Result<Answered, CallError> {
+        let attempts = Cell::new(0);
+        let mut rounds = 0;
         let mut before: Option<(usize, CallError)> = None;
-        for attempt in 1.. {
+        loop {
             let tried = before.as_ref().map(|(index, _)| *index);
             let Some(index) = self.pick(tried) else {
                 return Err(before.map_or_else(|| self.not_sent(call.method), |(_, error)| error));
             };
             let progress = Cell::default();
-            let mut error = match self.hedged(call, index, &progress).await {
+            let mut error = match self.hedged(call, index, &attempts, &progress).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -267,15 +282,15 @@ impl Core {
             if let Some((_, before)) = &before {
                 error.executed = error.executed.max(before.executed);
             }
+            let attempt = attempts.get();
             if attempt >= self.attempts || !may_repeat {
                 return Err(error);
             }
             tracing::debug!(%error, attempt, "a call is tried again");
             // Each server that may take the call has refused it.
-            if matches!(error.failure, CallFailure::Overloaded)
-                && attempt % self.endpoints.len() == 0
-            {
-                let round = attempt / self.endpoints.len();
+            let round = attempt / self.servers.len();
+            if matches!(error.failure, CallFailure::Overloaded) && round > rounds {
+                rounds = round;
                 let pause = pause_after(u32::try_from(round).unwrap_or(u32::MAX));
                 if deadline_ahead() <= deadline_after(pause) {
                     return Err(error);
@@ -290,18 +305,19 @@ impl Core {
             self.figures().repeated();
             before = Some((index, error));
         }
-        unreachable!("the last attempt returns")
     }
 
-    /// An attempt at one server, and after a while at another one too.
+    /// An attempt at one server, and after a while at another one too, which counts as another attempt.
     async fn hedged(
         &self,
         call: Call<'_>,
         index: usize,
+        attempts: &Cell<usize>,
         progress: &Cell<Progress>,
     ) -> Result<Answered, CallError> {
-        let hedge_after = self.hedge_after.filter(|_| call.method.is_idempotent);
-        let Some(hedge_after) = hedge_after else {
+        attempts.set(attempts.get() + 1);
+        let may_hedge = call.method.is_idempotent && attempts.get() < self.attempts;
+        let Some(hedge_after) = self.hedge_after.filter(|_| may_hedge) else {
             return self.attempt(call, index, progress).await;
         };
         let mut first = Box::pin(self.attempt(call, index, progress));
@@ -312,12 +328,13 @@ impl Core {
         let Some(other) = other.filter(|_| progress.get() != Progress::SentWithChannels) else {
             return first.await;
         };
-        let mut attempts = vec![first];
+        attempts.set(attempts.get() + 1);
+        let mut under_way = vec![first];
         if progress.get() == Progress::NotSent {
-            attempts.clear();
+            under_way.clear();
         }
-        attempts.push(Box::pin(self.attempt(call, other, progress)));
-        first_answer(attempts).await
+        under_way.push(Box::pin(self.attempt(call, other, progress)));
+        first_answer(under_way).await
     }
 
     async fn attempt(
@@ -326,15 +343,15 @@ impl Core {
         index: usize,
         progress: &Cell<Progress>,
     ) -> Result<Answered, CallError> {
-        let endpoint = &self.endpoints[index];
+        let server = &self.servers[index];
         let Call { method, metadata, arguments, place } = call;
-        let _counted = Counted::new(&endpoint.under_way);
-        let pending = endpoint.breaker.begin();
-        let result = match endpoint.link(place).await {
+        let pending = server.breaker.begin();
+        let connection = server.choose();
+        let result = match connection.link(place).await {
             Ok(link) => link.call(method, metadata, arguments, progress, place).await,
             Err(error) => Err(CallError {
                 method: method.name,
-                peer: endpoint.peer.to_string(),
+                peer: server.peer.to_string(),
                 failure: match error {
                     PacketError::Interrupted(interrupted) => CallFailure::Interrupted(interrupted),
                     error => CallFailure::Connection(error),
@@ -349,16 +366,16 @@ impl Core {
     /// The server for the next attempt, if possible one that is not away, and another than the one that was tried. `None`: no
     /// server may get a call.
     fn pick(&self, tried: Option<usize>) -> Option<usize> {
-        let (first, count) = (self.next.get(), self.endpoints.len());
+        let (first, count) = (self.next.get(), self.servers.len());
         let in_turn = (first..first + count).map(|index| index % count);
-        let admitted = in_turn.filter(|&index| self.endpoints[index].breaker.admits());
+        let admitted = in_turn.filter(|&index| self.servers[index].breaker.admits());
         let key = |&index: &usize| {
-            let endpoint = &self.endpoints[index];
+            let server = &self.servers[index];
             let calls = match self.balance {
                 Balance::RoundRobin => 0,
-                Balance::LeastOutstanding => endpoint.under_way.get(),
+                Balance::LeastOutstanding => server.under_way(),
             };
-            (endpoint.probe(), tried == Some(index), calls)
+            (server.probe(), tried == Some(index), calls)
         };
         // The first of equal ones.
         let picked = admitted.min_by_key(key)?;
@@ -370,7 +387,7 @@ impl Core {
     fn not_sent(&self, method: &Method) -> CallError {
         CallError {
             method: method.name,
-            peer: self.endpoints[self.next.get()].peer.to_string(),
+            peer: self.servers[self.next.get()].peer.to_string(),
             failure: CallFailure::BreakerOpen,
             executed: Executed::No,
         }
@@ -480,22 +497,6 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Counts a call at a server while it is under way.
-struct Counted<'a>(&'a Cell<usize>);
-
-impl<'a> Counted<'a> {
-    fn new(count: &'a Cell<usize>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
 impl ClientBuilder {
     /// Adds a server over TCP, such as `"127.0.0.1:7000"` or `"accounts.example:7000"`.
     ///
@@ -577,7 +578,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a call is tried that may be, three times by default.
+    /// The most attempts of a call, three by default. A hedge is an attempt too, so a server gets no more requests than
+    /// that for a call. See [`Client`] for the calls that are tried again.
     ///
     /// # Panics
     ///
@@ -592,7 +594,7 @@ impl ClientBuilder {
     /// The number of connections to each server, one by default.
     ///
     /// One connection suffices for any number of calls. Several connections have separate limits of calls and
-    /// separate queues, so a large argument delays fewer calls.
+    /// separate queues, so a large argument delays fewer calls. A call goes to the connection with the fewest calls.
     ///
     /// # Panics
     ///
@@ -614,7 +616,8 @@ impl ClientBuilder {
     ///
     /// A call has failed if the server could not be reached, the connection was lost, the server was overloaded, or the
     /// caller's deadline has passed. After the pause, one call is sent. When it is answered, further calls follow; when it
-    /// fails, another pause begins. A call that may be sent to no server fails with [`CallFailure::BreakerOpen`].
+    /// fails, another pause begins. When it has no answer after another pause, a further call is sent. A call that may be
+    /// sent to no server fails with [`CallFailure::BreakerOpen`].
     ///
     /// # Panics
     ///
@@ -629,8 +632,9 @@ impl ClientBuilder {
     /// Sends a call of an idempotent method to another server as well when it has no answer after `length`; off by
     /// default.
     ///
-    /// The first answer counts, and the other attempt is given up. A call with a channel among its arguments goes to one
-    /// server only.
+    /// The first answer counts, and the other attempt is given up. Another connection to the same server is no other
+    /// server. A call with a channel among its arguments goes to one server only, and so does the last of its
+    /// [`attempts`](Self::attempts).
     pub fn hedge_after(mut self, length: Duration) -> Self {
         self.hedge_after = Some(length);
         self
@@ -668,14 +672,13 @@ impl ClientBuilder {
     #[track_caller]
     pub fn build(self) -> Client {
         assert!(!self.servers.is_empty(), "a client needs a server");
-        let endpoint = |(peer, connect): &(Rc<str>, Connect)| {
+        let limits = (self.connections, self.connect_timeout);
+        let server = |(peer, connect)| {
             let breaker = Breaker::new(self.breaker);
-            let (peer, connect, link) = (peer.clone(), connect.clone(), self.link.clone());
-            Rc::new(Endpoint::new(peer, connect, link, self.connect_timeout, breaker))
+            Rc::new(Endpoint::new(peer, connect, self.link.clone(), limits, breaker))
         };
-        let all = (0..self.connections).flat_map(|_| &self.servers);
         let core = Core {
-            endpoints: all.map(endpoint).collect(),
+            servers: self.servers.into_iter().map(server).collect(),
             balance: self.balance,
             attempts: self.attempts,
             hedge_after: self.hedge_after,
@@ -697,7 +700,7 @@ async fn connect_tcp(address: &str) -> io::Result<TcpStream> {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let peers: Vec<_> = self.core.endpoints.iter().map(|endpoint| &endpoint.peer).collect();
+        let peers: Vec<_> = self.core.servers.iter().map(|server| &server.peer).collect();
         f.debug_struct("Client")
             .field("servers", &peers)
             .field("calls", &self.core.under_way.get())

@@ -1,11 +1,11 @@
-//! A server that a client calls: its connection, made when it is needed and again after it was lost.
+//! A server that a client calls: its connections, made when they are needed and again after they were lost.
 //!
 //! ```text
 //!          (1)            (2)
 //!   closed ────▶ opening ────▶ open ──(4)──▶ closed
 //!                 ▲    │ (3)    │ (5)
 //!             (1) │    ▼        ▼
-//!                 └── failed, with a pause
+//!                 └── closed, and the server is away for a pause
 //! ```
 //!
 //! (1) A call needs the connection ([`Endpoint::link`]), or chooses among servers ([`Endpoint::probe`]): a task connects.
@@ -49,14 +49,18 @@ pub(crate) fn pause_after(failures: u32) -> Duration {
     pause.mul_f64(0.5 + random::f64() / 2.0)
 }
 
-/// A server, and the connection to it.
+/// A server, and the connections to it.
 pub(crate) struct Endpoint {
     pub(crate) peer: Rc<str>,
     connect: Connect,
     options: LinkOptions,
     /// How long an attempt to connect may take.
     connect_timeout: Duration,
-    state: RefCell<State>,
+    connections: Vec<Connection>,
+    /// The connection that is looked at first for the next call.
+    next: Cell<usize>,
+    /// The last attempt failed.
+    away: RefCell<Option<Away>>,
     /// The number of the last attempt.
     attempt: Cell<u64>,
     /// The attempts in a row that failed, or whose connection was of no use.
@@ -64,23 +68,31 @@ pub(crate) struct Endpoint {
     /// The waits for a connection.
     opened: WaitQueue,
     pub(crate) breaker: Breaker,
+}
+
+/// A connection that a server may have.
+struct Connection {
+    state: RefCell<State>,
     /// The calls that this client has under way.
-    pub(crate) under_way: Cell<usize>,
+    under_way: Cell<usize>,
 }
 
 enum State {
     Closed,
-    /// A task connects.
-    Opening {
-        _task: CancelOnDrop<()>,
-    },
+    /// A task connects, with the number of its attempt.
+    Opening(u64, Option<CancelOnDrop<()>>),
     /// Since the deadline's moment the connection has lasted.
     Open(Rc<Link>, Deadline),
-    /// The last attempt failed; the next may begin at the moment.
-    Failed(PacketError, Deadline),
 }
 
-/// Whether calls should go to a server, the better the less.
+/// Why a server is away.
+struct Away {
+    error: PacketError,
+    /// When the next attempt may begin.
+    until: Deadline,
+}
+
+/// Whether calls should go to a server or a connection. The least one is the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Condition {
     /// Nothing is known against it.
@@ -91,112 +103,119 @@ pub(crate) enum Condition {
     Paused(Deadline),
 }
 
+/// A call of this client, counted at its connection while it is under way.
+pub(crate) struct Counted<'a> {
+    endpoint: &'a Rc<Endpoint>,
+    connection: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let count = &self.endpoint.connections[self.connection].under_way;
+        count.set(count.get() - 1);
+    }
+}
+
 impl Endpoint {
     pub(crate) fn new(
         peer: Rc<str>,
         connect: Connect,
         options: LinkOptions,
-        connect_timeout: Duration,
+        (count, connect_timeout): (usize, Duration),
         breaker: Breaker,
     ) -> Self {
+        let closed = || Connection { state: RefCell::new(State::Closed), under_way: Cell::new(0) };
         Self {
             peer,
             connect,
             options,
             connect_timeout,
-            state: RefCell::new(State::Closed),
+            connections: (0..count).map(|_| closed()).collect(),
+            next: Cell::new(0),
+            away: RefCell::default(),
             attempt: Cell::new(0),
             failures: Cell::new(0),
             opened: WaitQueue::new(),
             breaker,
-            under_way: Cell::new(0),
         }
     }
 
-    /// Notes the end of the connection, if it has ended.
-    fn refresh(&self) {
-        let ended = match &*self.state.borrow() {
+    /// The calls that this client has under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.connections.iter().map(|connection| connection.under_way.get()).sum()
+    }
+
+    /// Notes the end of a connection, if it has ended.
+    fn refresh(&self, connection: &Connection) {
+        let ended = match &*connection.state.borrow() {
             State::Open(link, proven) if !link.is_usable() => {
                 let was_of_use = link.has_answered() || proven.is_due(now());
                 (!was_of_use).then(|| link.failure().unwrap_or(PacketError::Disconnected))
             }
             _ => return,
         };
-        let state = match ended {
+        match ended {
             Some(error) => self.failed(error),
-            None => {
-                self.failures.set(0);
-                State::Closed
-            }
-        };
-        drop(self.state.replace(state));
+            None => self.failures.set(0),
+        }
+        drop(connection.state.replace(State::Closed));
     }
 
-    fn failed(&self, error: PacketError) -> State {
-        self.failures.set(self.failures.get().saturating_add(1));
-        State::Failed(error, deadline_after(pause_after(self.failures.get())))
+    /// Notes a failure. Those of several attempts at the same time count once.
+    fn failed(&self, error: PacketError) {
+        let mut away = self.away.borrow_mut();
+        if away.as_ref().is_none_or(|away| away.until.is_due(now())) {
+            self.failures.set(self.failures.get().saturating_add(1));
+            let until = deadline_after(pause_after(self.failures.get()));
+            *away = Some(Away { error, until });
+        }
     }
 
     /// Whether calls should go here. Makes a new connection to a server that was away, which calls need not wait for.
     pub(crate) fn probe(self: &Rc<Self>) -> Condition {
-        self.refresh();
-        let until = match &*self.state.borrow() {
-            State::Opening { .. } => return Condition::Connecting,
-            State::Failed(_, until) => *until,
-            _ => return Condition::Good,
+        let all = (0..self.connections.len()).map(|index| self.condition(index));
+        all.min().unwrap_or(Condition::Good)
+    }
+
+    fn condition(self: &Rc<Self>, index: usize) -> Condition {
+        let connection = &self.connections[index];
+        self.refresh(connection);
+        match &*connection.state.borrow() {
+            State::Opening(..) => return Condition::Connecting,
+            State::Open(..) => return Condition::Good,
+            State::Closed => {}
+        }
+        let until = match &*self.away.borrow() {
+            None => return Condition::Good,
+            Some(away) => away.until,
         };
         if !until.is_due(now()) {
             return Condition::Paused(until);
         }
-        self.start();
+        // One attempt finds whether the server is back.
+        if !self.connections.iter().any(Connection::is_opening) {
+            self.start(index);
+        }
         Condition::Connecting
     }
 
-    /// The connection, which a task makes if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none; the caller's interruption.
-    pub(crate) async fn link(
-        self: &Rc<Self>,
-        place: &'static Location<'static>,
-    ) -> Result<Rc<Link>, PacketError> {
-        loop {
-            self.refresh();
-            let paused = match &*self.state.borrow() {
-                State::Open(link, _) => return Ok(link.clone()),
-                State::Opening { .. } => None,
-                // The pause would outlast the caller.
-                State::Failed(error, until) if deadline_ahead() < *until => {
-                    return Err(error.clone());
-                }
-                State::Failed(_, until) => Some(*until),
-                State::Closed => Some(Deadline::at(now())),
-            };
-            if let Some(until) = paused {
-                if !until.is_due(now()) {
-                    let before = self.attempt.get();
-                    sleep_until(until).await.map_err(PacketError::Interrupted)?;
-                    match &*self.state.borrow() {
-                        // Another caller's attempt has failed since.
-                        State::Failed(error, _) if self.attempt.get() > before => {
-                            return Err(error.clone());
-                        }
-                        _ => continue,
-                    }
-                }
-                self.start();
-            }
-            let about = || About::new(format!("a connection to {}", self.peer));
-            signal(&self.opened, place, about).await.map_err(PacketError::Interrupted)?;
-            if let State::Failed(error, _) = &*self.state.borrow() {
-                return Err(error.clone());
-            }
-        }
+    /// The connection for the next call: the best one, and of equal ones that with the fewest calls.
+    pub(crate) fn choose(self: &Rc<Self>) -> Counted<'_> {
+        let (first, count) = (self.next.get(), self.connections.len());
+        let in_turn = (first..first + count).map(|index| index % count);
+        let key = |&index: &usize| (self.condition(index), self.connections[index].under_way.get());
+        let connection = match count {
+            1 => 0,
+            _ => in_turn.min_by_key(key).unwrap_or(first),
+        };
+        self.next.set((connection + 1) % count);
+        let under_way = &self.connections[connection].under_way;
+        under_way.set(under_way.get() + 1);
+        Counted { endpoint: self, connection }
     }
 
     /// Starts the task that connects.
-    fn start(self: &Rc<Self>) {
+    fn start(self: &Rc<Self>, index: usize) {
         let number = self.attempt.get() + 1;
         self.attempt.set(number);
         let attempt = Attempt { endpoint: Rc::downgrade(self), number, is_done: false };
@@ -211,30 +230,105 @@ impl Endpoint {
                 }
             }
         };
+        // Before the task: a kernel that shuts down refuses tasks, and drops the attempt here.
+        drop(self.connections[index].state.replace(State::Opening(number, None)));
         let task = Builder::new().name(format!("rpc: connecting to {}", self.peer));
-        let task = task.spawn(attempt.run(opening)).cancel_on_drop();
-        drop(self.state.replace(State::Opening { _task: task }));
+        let spawned = task.spawn(attempt.run(opening)).cancel_on_drop();
+        match &mut *self.connections[index].state.borrow_mut() {
+            State::Opening(current, task) if *current == number => *task = Some(spawned),
+            _ => {}
+        }
     }
 
     fn opened(&self, number: u64, result: Result<Rc<Link>, PacketError>) {
-        let is_current = matches!(&*self.state.borrow(), State::Opening { .. });
-        if !is_current || self.attempt.get() != number {
-            return;
-        }
+        let is_of = |connection: &&Connection| matches!(*connection.state.borrow(), State::Opening(current, _) if current == number);
+        let Some(connection) = self.connections.iter().find(is_of) else { return };
         of_kernel::<ClientFigures>().connected(result.is_ok());
         let state = match result {
-            Ok(link) => State::Open(link, deadline_after(LONGEST_PAUSE)),
-            Err(error) => self.failed(error),
+            Ok(link) => {
+                self.away.take();
+                State::Open(link, deadline_after(LONGEST_PAUSE))
+            }
+            Err(error) => {
+                self.failed(error);
+                State::Closed
+            }
         };
-        drop(self.state.replace(state));
+        drop(connection.state.replace(state));
         self.opened.wake(usize::MAX);
     }
 
-    /// Forgets the connection, and returns it. The next call makes a new one.
-    pub(crate) fn close(&self) -> Option<Rc<Link>> {
-        match self.state.replace(State::Closed) {
+    /// Forgets the connections, and returns them. The next call makes a new one.
+    pub(crate) fn close(&self) -> Vec<Rc<Link>> {
+        self.away.take();
+        let states = self.connections.iter().map(|it| it.state.replace(State::Closed));
+        let open = |state| match state {
             State::Open(link, _) => Some(link),
             _ => None,
+        };
+        states.filter_map(open).collect()
+    }
+}
+
+impl Connection {
+    fn is_opening(&self) -> bool {
+        matches!(*self.state.borrow(), State::Opening(..))
+    }
+}
+
+impl Counted<'_> {
+    /// The connection, which a task makes if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none; the caller's interruption.
+    pub(crate) async fn link(
+        &self,
+        place: &'static Location<'static>,
+    ) -> Result<Rc<Link>, PacketError> {
+        let endpoint = self.endpoint;
+        let connection = &endpoint.connections[self.connection];
+        loop {
+            endpoint.refresh(connection);
+            if let State::Open(link, _) = &*connection.state.borrow() {
+                return Ok(link.clone());
+            }
+            let before = endpoint.attempt.get();
+            let pause = match &*endpoint.away.borrow() {
+                _ if connection.is_opening() => None,
+                // The pause would outlast the caller.
+                Some(away) if deadline_ahead() < away.until => return Err(away.error.clone()),
+                Some(away) => Some(away.until),
+                None => Some(Deadline::at(now())),
+            };
+            if let Some(until) = pause {
+                if !until.is_due(now()) {
+                    sleep_until(until).await.map_err(PacketError::Interrupted)?;
+                    match &*endpoint.away.borrow() {
+                        // Another caller's attempt has failed since.
+                        Some(away)
+                            if endpoint.attempt.get() > before && !away.until.is_due(now()) =>
+                        {
+                            return Err(away.error.clone());
+                        }
+                        _ => continue,
+                    }
+                }
+                // Another connection's attempt finds whether a server that was away is back.
+                let is_away = endpoint.away.borrow().is_some();
+                if !is_away || !endpoint.connections.iter().any(Connection::is_opening) {
+                    endpoint.start(self.connection);
+                }
+            }
+            if endpoint.connections.iter().any(Connection::is_opening) {
+                let about = || About::new(format!("a connection to {}", endpoint.peer));
+                let waited = signal(&endpoint.opened, place, about).await;
+                waited.map_err(PacketError::Interrupted)?;
+            }
+            match &*endpoint.away.borrow() {
+                Some(away) if !connection.is_opening() => return Err(away.error.clone()),
+                _ => {}
+            }
         }
     }
 }

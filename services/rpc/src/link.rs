@@ -186,6 +186,11 @@ impl Link {
         let mut waiting = Waiting { link: self, method, id: 0, call: None };
         let waited = self.out.wait_for_room(place).await;
         waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
+        if has_passed(nearest_deadline()) {
+            // The time is over, and no wait has said so yet.
+            let waited = sleep(TIMER_DELAY).await;
+            waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
+        }
         if self.last_taken.get().is_some() {
             return Err(not_sent(CallFailure::ShuttingDown));
         }
@@ -371,11 +376,15 @@ impl Link {
     }
 }
 
-/// The caller's nearest deadline. One that has passed is none of a call: what the caller awaits after it has learned of the
-/// deadline is its cleanup.
+/// The caller's nearest deadline. One that has passed interrupts the caller's next wait, and has no pauses before it.
 pub(crate) fn deadline_ahead() -> Deadline {
     let nearest = nearest_deadline();
-    if nearest.is_due(now()) { Deadline::NEVER } else { nearest }
+    if has_passed(nearest) { Deadline::NEVER } else { nearest }
+}
+
+/// Reads the clock only if there is a deadline.
+fn has_passed(deadline: Deadline) -> bool {
+    !deadline.is_never() && deadline.is_due(now())
 }
 
 /// The kind and flags of a request, and what is left of the caller's time in µs.

@@ -10,8 +10,8 @@ use pikake::kernel::inspect::{kernel_figures, tasks_from};
 use pikake::net::{Closing, MemoryStream, TcpListener};
 use pikake::rpc::packets::{Packet, PacketOptions, PacketReader, PacketWriter, open};
 use pikake::rpc::{
-    Balance, CallError, CallFailure, Client, ClientBuilder, Executed, ReceiveError, Receiver,
-    Sender, Server, channel,
+    Balance, CallError, CallFailure, Client, ClientBuilder, Codec, Executed, ReceiveError,
+    Receiver, Sender, Server, channel, current_call,
 };
 use pikake::sim::{Between, Fault, FaultPlan, Sim};
 use pikake::sync::Queue;
@@ -19,6 +19,7 @@ use pikake::testing::interrupt_everywhere;
 use pikake::time::{Ticks, elapsed_since, now};
 use pikake::traps::figures::{self, Value};
 use pikake::{Interrupted, sleep, spawn, timeout_after};
+use serde::{Deserialize, Serialize};
 
 #[pikake::service]
 trait Shop {
@@ -35,6 +36,30 @@ trait Shop {
     async fn note(&self, text: String);
     #[notice]
     async fn note_all(&self, texts: Receiver<String>);
+    /// The values of `tenant`: the first one, and all.
+    async fn tenants(&self) -> (Option<String>, Vec<String>);
+    async fn double(&self, pipe: Pipe);
+}
+
+/// Not in the order of the alphabet.
+#[derive(Serialize, Deserialize, Debug)]
+struct Pipe {
+    output: Sender<u64>,
+    input: Receiver<u64>,
+    even: Even,
+}
+
+/// A number that cannot be sent if it is odd.
+#[derive(Deserialize, Debug)]
+struct Even(u64);
+
+impl Serialize for Even {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 % 2 {
+            0 => serializer.serialize_newtype_struct("Even", &self.0),
+            _ => Err(serde::ser::Error::custom("an odd number")),
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -118,6 +143,18 @@ impl Shop for Seller {
     }
 
     async fn note_all(&self, _: Receiver<String>) {}
+
+    async fn tenants(&self) -> (Option<String>, Vec<String>) {
+        let call = current_call().unwrap();
+        let all = call.metadata.iter().map(|(_, value)| value.clone()).collect();
+        (call.metadata("tenant").map(str::to_owned), all)
+    }
+
+    async fn double(&self, pipe: Pipe) {
+        while let Some(number) = pipe.input.next().await.unwrap() {
+            pipe.output.send(number * 2).await.unwrap();
+        }
+    }
 }
 
 fn ms(millis: u64) -> Duration {
@@ -812,6 +849,177 @@ fn breakers_open_and_try_again() {
         assert_eq!(shop.sell(1).await.unwrap(), 1);
         assert_eq!(shop.sell(1).await.unwrap(), 1);
     });
+}
+
+/// A trial that lasts, such as a call with a channel, keeps other calls away for one pause.
+#[test]
+fn a_long_trial_is_followed_by_another() {
+    run(async {
+        let (door, seller) = (Door::new(), Seller::default());
+        door.serve(&seller, Server::new);
+        let builder = Client::builder().attempts(1).break_after(1, ms(1_000)).connections(2);
+        let client = door.add(builder, "shop").build();
+        let shop = shop(&client);
+        assert!(timeout_after(ms(10), shop.sell(60_000)).await.is_err());
+        // The server has the breaker, and not each connection.
+        assert!(matches!(shop.sell(1).await.unwrap_err().failure, CallFailure::BreakerOpen));
+        sleep(ms(1_000)).await.unwrap();
+        let trial = spawn({
+            let shop = shop.clone();
+            async move { shop.sell(60_000).await }
+        });
+        sleep(ms(900)).await.unwrap();
+        assert!(matches!(shop.sell(1).await.unwrap_err().failure, CallFailure::BreakerOpen));
+        sleep(ms(100)).await.unwrap();
+        assert_eq!(shop.sell(1).await.unwrap(), 1);
+        trial.abort();
+        assert_eq!(shop.sell(1).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_server_with_several_connections_is_one() {
+    run(async {
+        let (door, seller) = (Door::new(), Seller::default());
+        door.serve(&seller, Server::new);
+        let builder = Client::builder().connections(2).hedge_after(ms(50));
+        let client = door.add(builder, "shop").build();
+        let shop = shop(&client);
+        // No hedge goes to the same server.
+        assert_eq!(shop.look(200).await.unwrap(), "");
+        assert_eq!(seller.0.begun.get(), 1);
+        // Nor do attempts follow each other without a pause.
+        let full = Door::new();
+        full.serve(&seller, || Server::new().all_calls(0));
+        let client = full.add(Client::builder().connections(2), "shop").build();
+        let since = now();
+        let error = ShopClient::new(client).sell(1).await.unwrap_err();
+        assert!(matches!(error.failure, CallFailure::Overloaded), "{error}");
+        assert!(elapsed_since(since) >= ms(75), "{:?}", elapsed_since(since));
+    });
+}
+
+/// The connections of a server share what is known of it.
+#[test]
+fn a_server_that_is_away_is_asked_once() {
+    run(async {
+        let connects = Rc::new(Cell::new(0));
+        let counted = connects.clone();
+        let builder = Client::builder().attempts(1).connections(4).server("away", move || {
+            counted.set(counted.get() + 1);
+            async { Err::<MemoryStream, _>(io::ErrorKind::ConnectionRefused.into()) }
+        });
+        let shop = ShopClient::new(builder.build());
+        assert_eq!(shop.sell(1).await.unwrap_err().executed, Executed::No);
+        for attempts in 2..5 {
+            let since = now();
+            let calls = [(); 6].map(|()| {
+                let shop = shop.clone();
+                spawn(async move { shop.sell(1).await })
+            });
+            for call in calls {
+                assert_eq!(call.await.unwrap().unwrap_err().executed, Executed::No);
+            }
+            assert!(elapsed_since(since) >= ms(25), "{:?}", elapsed_since(since));
+            assert_eq!(connects.get(), attempts);
+        }
+    });
+}
+
+#[test]
+fn hedges_are_attempts() {
+    run(async {
+        let (doors, sellers) = shops(2);
+        let client = client_of(&doors, Client::builder().attempts(1).hedge_after(ms(50)));
+        assert_eq!(shop(&client).look(200).await.unwrap(), "0");
+        assert_eq!(sellers[1].0.begun.get(), 0);
+    });
+}
+
+#[test]
+fn metadata_of_a_name_is_replaced_or_added() {
+    run(async {
+        let (door, seller) = (Door::new(), Seller::default());
+        door.serve(&seller, Server::new);
+        let one = door.add(Client::builder(), "shop").build().with_metadata("tenant", "1");
+        let tenants = async |client| {
+            let (first, all) = ShopClient::new(client).tenants().await.unwrap();
+            (first.unwrap(), all.join(" "))
+        };
+        let expected = |first: &str, all: &str| (first.to_owned(), all.to_owned());
+        assert_eq!(tenants(one.with_metadata("Tenant", "2")).await, expected("2", "2"));
+        assert_eq!(tenants(one.add_metadata("tenant", "2")).await, expected("1", "1 2"));
+        let three = one.add_metadata("tenant", "2").with_metadata("tenant", "3");
+        assert_eq!(tenants(three).await, expected("3", "3"));
+        assert_eq!(tenants(one).await, expected("1", "1"));
+    });
+}
+
+/// The deadline has passed before the call is made, and no wait has said so.
+#[test]
+fn calls_after_a_deadline_are_not_sent() {
+    run(async {
+        let (door, seller) = (Door::new(), Seller::default());
+        door.serve(&seller, Server::new);
+        let client = door.add(Client::builder(), "shop").build();
+        let shop = shop(&client);
+        assert_eq!(shop.sell(1).await.unwrap(), 1);
+        let executed = Cell::new(None);
+        let late = timeout_after(Duration::ZERO, async {
+            executed.set(Some(shop.sell(1).await.unwrap_err().executed));
+        });
+        assert!(late.await.is_err());
+        assert_eq!(executed.get(), Some(Executed::No));
+        sleep(ms(10)).await.unwrap();
+        assert_eq!(seller.0.begun.get(), 1);
+    });
+}
+
+/// A kernel that shuts down starts no tasks, also none that connects.
+#[test]
+fn calls_of_a_shutdown_have_errors() {
+    let executed = Rc::new(Cell::new(None));
+    let noted = executed.clone();
+    run(async {
+        let client = Client::builder().server("shop", || async {
+            sleep(Duration::MAX).await?;
+            Ok(MemoryStream::pair(1).0)
+        });
+        let shop = ShopClient::new(client.build());
+        spawn(async move {
+            let _ = sleep(Duration::MAX).await;
+            noted.set(Some(shop.sell(1).await.unwrap_err().executed));
+        })
+        .detach();
+        sleep(ms(1)).await.unwrap();
+    });
+    assert_eq!(executed.get(), Some(Executed::No));
+}
+
+#[test]
+fn structs_carry_channels_in_any_order() {
+    for codec in [Codec::Postcard, Codec::Json] {
+        run(async move {
+            let (door, seller) = (Door::new(), Seller::default());
+            door.serve(&seller, Server::new);
+            let client = door.add(Client::builder().codec(codec), "shop").build();
+            let (numbers, input) = channel(4);
+            let (output, doubled) = channel(4);
+            let call = spawn({
+                let shop = shop(&client);
+                async move { shop.double(Pipe { output, input, even: Even(2) }).await }
+            });
+            numbers.send(4).await.unwrap();
+            assert_eq!(doubled.next().await.unwrap(), Some(8));
+            drop(numbers);
+            call.await.unwrap().unwrap();
+            // The error is that of the number, and not that the channels have travelled.
+            let ((_numbers, input), (output, _doubled)) = (channel(4), channel(4));
+            let odd = Pipe { output, input, even: Even(3) };
+            let error = shop(&client).double(odd).await.unwrap_err();
+            assert!(error.to_string().contains("an odd number"), "{error}");
+        });
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn calls_without_a_trace_have_none() {
             assert_eq!(client.carry(0).await.unwrap(), [None]);
         }
         // Two of them name no trace.
-        let client = client.with_metadata(TRACEPARENT, PARENT).with_metadata("TraceParent", PARENT);
+        let client = client.with_metadata(TRACEPARENT, PARENT).add_metadata("TraceParent", PARENT);
         assert_eq!(PostClient::new(client).carry(0).await.unwrap(), [None]);
         assert_eq!(trace::current(), None);
     });
