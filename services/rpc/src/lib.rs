@@ -96,4 +96,4 @@ pub use server::{Report, Server, UnfinishedCall};
 pub use service::{Answer, Handler, Service};
 #[doc(hidden)]
 pub use service::{Answered, Method, Returned};
-pub use stream::{ReceiveError, Receiver, SendError, Sender, channel};
+pub use stream::{NotSent, ReceiveError, Receiver, SendError, Sender, channel};

@@ -7,7 +7,7 @@
 //! | `ANSWER` | server | the call | the value; with `ERROR` the service's error; with `FAILURE` a code (1 byte) and a text |
 //! | `CANCEL` | client | the call | |
 //! | `ITEM` | both | the call | channel (number) · an item |
-//! | `END` | both | the call | channel (number): no more items; with `INCOMPLETE` some could not be sent |
+//! | `END` | both | the call | channel (number): no more items; with `INCOMPLETE` some are missing |
 //! | `CREDIT` | both | the call | channel (number) · so many items more may be sent (number) |
 //! | `STOP` | both | the call | channel (number): no more items are wanted |
 //! | `LEAVE` | server | the last call that was taken | |

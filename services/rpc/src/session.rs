@@ -15,11 +15,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::future::{Future, pending, poll_fn};
+use std::future::pending;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use pikake_net::{Closing, Read};
@@ -40,7 +39,7 @@ use crate::protocol::{
     Metadata, NOTICE, REQUEST, ServerGreeting, take_metadata,
 };
 use crate::server::{Core, UnfinishedCall};
-use crate::signal::signal;
+use crate::signal::{Either, either, signal};
 use crate::stream::Channels;
 use crate::trace::TraceContext;
 use crate::wire::{Malformed, whole_number};
@@ -465,31 +464,6 @@ impl Session {
             self.out.fail(error);
         }
     }
-}
-
-/// The output of the future that was ready first.
-enum Either<A, B> {
-    First(A),
-    Second(B),
-}
-
-impl<A> Either<A, A> {
-    fn either(self) -> A {
-        match self {
-            Self::First(output) | Self::Second(output) => output,
-        }
-    }
-}
-
-/// Waits for the first of two futures. They stay where they are: each request would move them otherwise.
-fn either<A: Future, B: Future>(
-    mut first: Pin<&mut A>,
-    mut second: Pin<&mut B>,
-) -> impl Future<Output = Either<A::Output, B::Output>> {
-    poll_fn(move |cx| match first.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Either::First(output)),
-        Poll::Pending => second.as_mut().poll(cx).map(Either::Second),
-    })
 }
 
 /// The head of a request.

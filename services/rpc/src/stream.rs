@@ -13,14 +13,19 @@
 //! export   open ──▶ END sent, or STOP received, or the call is over: closed
 //! import   open ──▶ END received, or STOP sent, or the call is over: closed
 //! ```
+//!
+//! The items are complete only if the sender says so ([`Sender::finish`]). A sender that is dropped, as by a panic or an
+//! interruption, sends an `END` that is `INCOMPLETE`.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
 
 use pikake_traps::{About, Interrupted, Panic, WaitQueue, catch_and_log};
@@ -32,7 +37,7 @@ use crate::codec::Codec;
 use crate::packet_error::PacketError;
 use crate::packets::Outbox;
 use crate::protocol::{CREDIT, END, INCOMPLETE, ITEM, MOST_CHANNELS, STOP};
-use crate::signal::signal;
+use crate::signal::{either, signal};
 use crate::wire::put_number;
 
 /// Makes a channel that buffers up to `capacity` items. Either end may be an argument of a call.
@@ -50,18 +55,18 @@ use crate::wire::put_number;
 /// #[pikake::service]
 /// pub trait Squares {
 ///     /// Answers each number by its square.
-///     async fn square(&self, numbers: Receiver<u64>, squares: Sender<u64>);
+///     async fn square(&self, numbers: Receiver<u64>, squares: Sender<u64>) -> Result<(), String>;
 /// }
 ///
 /// struct Table;
 ///
 /// impl Squares for Table {
-///     async fn square(&self, numbers: Receiver<u64>, squares: Sender<u64>) {
-///         while let Ok(Some(number)) = numbers.next().await {
-///             if squares.send(number * number).await.is_err() {
-///                 break;
-///             }
+///     async fn square(&self, numbers: Receiver<u64>, squares: Sender<u64>) -> Result<(), String> {
+///         while let Some(number) = numbers.next().await.map_err(|error| error.to_string())? {
+///             squares.send(number * number).await.map_err(|error| error.to_string())?;
 ///         }
+///         squares.finish();
+///         Ok(())
 ///     }
 /// }
 ///
@@ -77,7 +82,7 @@ use crate::wire::put_number;
 /// assert_eq!(results.next().await.unwrap(), Some(9));
 /// numbers.send(4).await.unwrap();
 /// assert_eq!(results.next().await.unwrap(), Some(16));
-/// drop(numbers);
+/// numbers.finish();
 /// assert_eq!(results.next().await.unwrap(), None);
 /// call.await.unwrap().unwrap();
 /// # server.cancel().await.unwrap(); });
@@ -147,12 +152,12 @@ impl Place {
             let written = catch_unwind(AssertUnwindSafe(|| write(bytes)));
             written
                 .unwrap_or_else(|payload| Err(panicked("Serialize", payload)))
-                .map_err(NotSent::Item)
+                .map_err(PutFailure::Item)
         });
         match put {
-            Err(NotSent::Item(text)) => Err(text),
-            Err(NotSent::Packet(error @ PacketError::TooLarge { .. })) => Err(error.to_string()),
-            Ok(()) | Err(NotSent::Packet(_)) => Ok(()),
+            Err(PutFailure::Item(text)) => Err(text),
+            Err(PutFailure::Packet(error @ PacketError::TooLarge { .. })) => Err(error.to_string()),
+            Ok(()) | Err(PutFailure::Packet(_)) => Ok(()),
         }
     }
 }
@@ -168,12 +173,12 @@ fn drop_items<I>(items: I) {
     catch_and_log("the destructor of a channel's item", || drop(items));
 }
 
-enum NotSent {
+enum PutFailure {
     Item(String),
     Packet(PacketError),
 }
 
-impl From<PacketError> for NotSent {
+impl From<PacketError> for PutFailure {
     fn from(error: PacketError) -> Self {
         Self::Packet(error)
     }
@@ -222,33 +227,41 @@ impl<T> Channel<T> {
         }
     }
 
-    /// Sends what may leave. Returns an item's error.
-    fn flush(&self) -> Result<(), String> {
-        let mut result = Ok(());
-        loop {
-            let (place, write) = match &mut *self.port.borrow_mut() {
-                Some(Port::Export { place, credit, write }) if *credit > 0 => {
-                    if self.items.borrow().is_empty() {
-                        break;
-                    }
-                    *credit -= 1;
-                    (place.clone(), *write)
-                }
-                _ => break,
-            };
+    /// Takes credit for an item. `None`: no item may leave.
+    fn take_credit(&self) -> Option<(Place, WriteItem<T>)> {
+        match &mut *self.port.borrow_mut() {
+            Some(Port::Export { place, credit: credit @ 1.., write }) => {
+                *credit -= 1;
+                Some((place.clone(), *write))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends an item, for which credit was taken.
+    fn put(&self, (place, write): (Place, WriteItem<T>), item: &T) -> Result<(), String> {
+        let written = place.put((ITEM, 0), |bytes| write(place.codec, item, bytes));
+        if written.is_err() {
+            // The credit was not used.
+            if let Some(Port::Export { credit, .. }) = &mut *self.port.borrow_mut() {
+                *credit += 1;
+            }
+        }
+        written
+    }
+
+    /// Sends what may leave.
+    fn flush(&self) {
+        while !self.items.borrow().is_empty() {
+            let Some(port) = self.take_credit() else { break };
             let Some(item) = self.items.borrow_mut().pop_front() else { break };
-            let written = place.put((ITEM, 0), |bytes| write(place.codec, &item, bytes));
-            if let Err(text) = written {
-                // The credit was not used.
-                if let Some(Port::Export { credit, .. }) = &mut *self.port.borrow_mut() {
-                    *credit += 1;
-                }
-                result = Err(text);
+            if self.put(port, &item).is_err() {
+                // The sender has gone on: its receiver misses the item.
+                self.lose(ReceiveError::Lost);
             }
             drop_items(item);
         }
         self.senders.wake(usize::MAX);
-        result
     }
 
     /// Says that no more items follow, once all have left.
@@ -338,10 +351,7 @@ struct Exported<T>(Rc<Channel<T>>);
 
 impl<T> Ported for Exported<T> {
     fn begin(&self) {
-        // A sender whose item cannot be sent has gone on: its receiver misses the item.
-        if self.0.flush().is_err() {
-            self.0.lose(ReceiveError::Lost);
-        }
+        self.0.flush();
         self.0.end_export();
     }
 
@@ -584,12 +594,13 @@ impl Channels {
     }
 }
 
-/// The end of a [`channel`] that sends. Its drop ends the channel.
+/// The end of a [`channel`] that sends.
 ///
-/// A drop says that the items are complete, also one by a panic or an interruption: the result of the call says more.
+/// [`finish`](Self::finish) says that the items are complete. A sender that is dropped without it, as by a panic or an
+/// interruption, leaves its receiver with [`ReceiveError::Lost`] after the items that were sent.
 pub struct Sender<T> {
     channel: Rc<Channel<T>>,
-    /// The end has travelled with a call, and this value is what is left.
+    /// The end is finished or has travelled with a call, and this value is what is left.
     has_left: Cell<bool>,
 }
 
@@ -612,38 +623,83 @@ impl<T> Sender<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is dropped or interrupted sends nothing, and drops the item.
+    /// An interruption point. A call that is interrupted sends nothing, and returns the item. A call that is dropped sends
+    /// nothing, and drops the item.
     ///
     /// # Errors
     ///
-    /// [`SendError`].
+    /// [`SendError`], with the item.
     #[track_caller]
-    pub fn send(&self, item: T) -> impl Future<Output = Result<(), SendError>> {
+    pub fn send(&self, item: T) -> impl Future<Output = Result<(), SendError<T>>> {
         let place = Location::caller();
         async move {
-            let channel = &self.channel;
-            loop {
-                if channel.is_stopped.get() || self.has_left.get() {
-                    return Err(SendError::Closed);
-                }
-                if !channel.has_room() {
-                    let about = || About::new("room in a channel of a call");
-                    let waited = signal(&channel.senders, place, about).await;
-                    waited.map_err(SendError::Interrupted)?;
-                    continue;
-                }
-                // A connection that has failed takes the item, and the end of the call closes the channel.
-                let is_full = |out: &Rc<Outbox>| !out.has_room() && out.failure().is_none();
-                match channel.exported_by().filter(is_full) {
-                    Some(out) => {
-                        out.wait_for_room(place).await.map_err(SendError::Interrupted)?;
+            let sent = match self.wait_for_room(place).await {
+                Ok(()) => match self.channel.take_credit() {
+                    Some(port) => self.channel.put(port, &item).map_err(NotSent::Encode),
+                    None => {
+                        self.channel.items.borrow_mut().push_back(item);
+                        self.channel.receivers.wake(usize::MAX);
+                        return Ok(());
                     }
-                    None => break,
-                }
+                },
+                Err(why) => Err(why),
+            };
+            sent.map_err(|why| SendError { item, why })
+        }
+    }
+
+    /// Waits until an item may be sent.
+    async fn wait_for_room(&self, place: &'static Location<'static>) -> Result<(), NotSent> {
+        let channel = &self.channel;
+        let is_closed = || channel.is_stopped.get() || self.has_left.get();
+        loop {
+            if is_closed() {
+                return Err(NotSent::Closed);
             }
-            channel.items.borrow_mut().push_back(item);
-            channel.receivers.wake(usize::MAX);
-            channel.flush().map_err(SendError::Encode)
+            let about = || About::new("room in a channel of a call");
+            if !channel.has_room() {
+                let waited = signal(&channel.senders, place, about).await;
+                waited.map_err(NotSent::Interrupted)?;
+                continue;
+            }
+            // A connection that has failed takes the item, and the end of the call closes the channel.
+            let is_full = |out: &Rc<Outbox>| !out.has_room() && out.failure().is_none();
+            let Some(out) = channel.exported_by().filter(is_full) else { return Ok(()) };
+            let closed = async {
+                while !is_closed() {
+                    signal(&channel.senders, place, about).await?;
+                }
+                Ok(())
+            };
+            let waited = either(pin!(out.wait_for_room(place)), pin!(closed)).await.either();
+            waited.map_err(NotSent::Interrupted)?;
+        }
+    }
+
+    /// Ends the channel: the items that were sent are complete.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::rpc::{ReceiveError, channel};
+    ///
+    /// # pikake::sim::example(async {
+    /// let (sender, receiver) = channel(4);
+    /// sender.send("whole").await.unwrap();
+    /// sender.finish();
+    /// assert_eq!(receiver.next().await.unwrap(), Some("whole"));
+    /// assert_eq!(receiver.next().await.unwrap(), None);
+    ///
+    /// let (sender, receiver) = channel(4);
+    /// sender.send("half").await.unwrap();
+    /// drop(sender);
+    /// assert_eq!(receiver.next().await.unwrap(), Some("half"));
+    /// assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
+    /// # });
+    /// ```
+    pub fn finish(self) {
+        if !self.has_left.replace(true) {
+            self.channel.end();
         }
     }
 
@@ -658,7 +714,7 @@ impl<T> Receiver<T> {
         Self { channel: channel.clone(), has_left: Cell::new(false) }
     }
 
-    /// Waits for the next item; `None` after the last.
+    /// Waits for the next item; `None` after the last, if the sender has [finished](Sender::finish).
     ///
     /// # Examples
     ///
@@ -670,7 +726,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`ReceiveError`].
+    /// [`ReceiveError`]. All but an interruption come again with each further call.
     #[track_caller]
     pub fn next(&self) -> impl Future<Output = Result<Option<T>, ReceiveError>> {
         let place = Location::caller();
@@ -699,6 +755,7 @@ impl<T> Receiver<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if !self.has_left.get() {
+            self.channel.lose(ReceiveError::Lost);
             self.channel.end();
         }
     }
@@ -803,10 +860,49 @@ impl<'de, T: Serialize + 'static> Deserialize<'de> for Sender<T> {
     }
 }
 
+/// An item was not sent. The error holds the item.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::rpc::{NotSent, channel};
+///
+/// # pikake::sim::example(async {
+/// let (sender, receiver) = channel(4);
+/// drop(receiver);
+/// let error = sender.send("parcel").await.unwrap_err();
+/// assert!(matches!(error.why, NotSent::Closed));
+/// assert_eq!(error.into_item(), "parcel");
+/// # });
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct SendError<T> {
+    /// The item.
+    pub item: T,
+    /// Why the item was not sent.
+    pub why: NotSent,
+}
+
+impl<T> SendError<T> {
+    /// The item.
+    pub fn into_item(self) -> T {
+        self.item
+    }
+
+    /// The interruption, if the sender was interrupted.
+    pub fn interrupted(&self) -> Option<&Interrupted> {
+        match &self.why {
+            NotSent::Interrupted(interrupted) => Some(interrupted),
+            _ => None,
+        }
+    }
+}
+
 /// Why an item was not sent.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum SendError {
+pub enum NotSent {
     /// Nobody receives any more, or the call is over.
     Closed,
     /// An interruption of the sender.
@@ -819,8 +915,8 @@ pub enum SendError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The call ended, or its connection was lost, before the last item. Also if an item could not be sent, and its
-    /// sender had gone on.
+    /// Items are missing. The sender was dropped before it had [finished](Sender::finish), the call ended or its connection
+    /// was lost before the last item, or an item from before the call could not be sent.
     Lost,
     /// The next item could not be understood.
     Decode(String),
@@ -828,7 +924,17 @@ pub enum ReceiveError {
     Interrupted(Interrupted),
 }
 
-impl fmt::Display for SendError {
+impl ReceiveError {
+    /// The interruption, if the receiver was interrupted.
+    pub fn interrupted(&self) -> Option<&Interrupted> {
+        match self {
+            Self::Interrupted(interrupted) => Some(interrupted),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for NotSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("nobody receives the items of this channel any more"),
@@ -848,15 +954,47 @@ impl fmt::Display for ReceiveError {
     }
 }
 
-impl std::error::Error for SendError {}
-impl std::error::Error for ReceiveError {}
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
 
-impl From<SendError> for io::Error {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Interrupted(interrupted) => interrupted.into(),
-            SendError::Closed => Self::new(io::ErrorKind::BrokenPipe, error),
-            SendError::Encode(_) => Self::new(io::ErrorKind::InvalidInput, error),
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl Error for NotSent {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Interrupted(interrupted) => Some(interrupted),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Error for SendError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.why.source()
+    }
+}
+
+impl Error for ReceiveError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.interrupted().map(|interrupted| interrupted as &(dyn Error + 'static))
+    }
+}
+
+/// Drops the item. `BrokenPipe` if nobody receives any more, `InvalidInput` if the item cannot be sent. Otherwise as the
+/// conversion from [`Interrupted`].
+impl<T> From<SendError<T>> for io::Error {
+    fn from(error: SendError<T>) -> Self {
+        match error.why {
+            NotSent::Interrupted(interrupted) => interrupted.into(),
+            why @ NotSent::Closed => Self::new(io::ErrorKind::BrokenPipe, why),
+            why @ NotSent::Encode(_) => Self::new(io::ErrorKind::InvalidInput, why),
         }
     }
 }

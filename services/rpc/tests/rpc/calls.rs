@@ -16,7 +16,7 @@ trait Sample {
     async fn wait(&self, millis: u64) -> Result<u64, String>;
     #[notice]
     async fn note(&self, text: String);
-    async fn sum(&self, numbers: Receiver<u64>) -> u64;
+    async fn sum(&self, numbers: Receiver<u64>) -> Result<u64, String>;
     async fn count(&self, to: u64, numbers: Sender<u64>);
     async fn panic(&self);
     async fn who(&self) -> (String, Option<String>);
@@ -66,20 +66,21 @@ impl Sample for Office {
         self.0.texts.borrow_mut().push(text);
     }
 
-    async fn sum(&self, numbers: Receiver<u64>) -> u64 {
+    async fn sum(&self, numbers: Receiver<u64>) -> Result<u64, String> {
         let mut sum = 0;
-        while let Ok(Some(number)) = numbers.next().await {
+        while let Some(number) = numbers.next().await.map_err(|error| error.to_string())? {
             sum += number;
         }
-        sum
+        Ok(sum)
     }
 
     async fn count(&self, to: u64, numbers: Sender<u64>) {
         for number in 0..to {
             if numbers.send(number).await.is_err() {
-                break;
+                return;
             }
         }
+        numbers.finish();
     }
 
     async fn panic(&self) {
@@ -162,7 +163,7 @@ fn items_travel_in_both_directions() {
         for number in 1..=1_000 {
             sender.send(number).await.unwrap();
         }
-        drop(sender);
+        sender.finish();
         assert_eq!(sum.await.unwrap().unwrap(), 500_500);
         let (sender, receiver) = channel(4);
         let count = spawn(async move { sample.count(1_000, sender).await });

@@ -129,9 +129,10 @@ impl Shop for Seller {
     async fn count(&self, to: u64, numbers: Sender<u64>) {
         for number in 0..to {
             if numbers.send(number).await.is_err() {
-                break;
+                return;
             }
         }
+        numbers.finish();
     }
 
     async fn keep(&self, bytes: Vec<u8>) -> usize {

@@ -302,7 +302,7 @@ async fn use_client(target: TargetClient) {
     tasks.push(spawn(async move {
         let _ = other.note("hello".to_owned()).await;
         let (sender, receiver) = channel(2);
-        drop(sender);
+        sender.finish();
         let _ = other.exchange((receiver, None)).await;
     }));
     drop(target);

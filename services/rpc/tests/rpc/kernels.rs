@@ -44,6 +44,7 @@ impl Echoes for Echo {
             doubled.send(number * 2).await.unwrap();
             count += 1;
         }
+        doubled.finish();
         count
     }
 

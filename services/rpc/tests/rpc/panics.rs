@@ -135,7 +135,7 @@ fn panics_of_serialize_lose_the_item() {
         // The first item leaves with the request, and the other one when the server grants credit.
         for count in [0, CREDIT + 4] {
             let (sender, receiver) = filled(count, Fault::Serialize).await;
-            drop(sender);
+            sender.finish();
             let counted = faults.count(receiver).await.unwrap();
             let lost = ReceiveError::Lost.to_string();
             assert_eq!(counted, (count, Some(lost)));
@@ -153,7 +153,7 @@ fn panics_of_serialize_lose_the_item() {
 fn panics_of_deserialize_end_the_channel() {
     beside_a_call(async |faults| {
         let (sender, receiver) = filled(3, Fault::Deserialize).await;
-        drop(sender);
+        sender.finish();
         let (taken, error) = faults.count(receiver).await.unwrap();
         assert!(error.unwrap().contains("`Deserialize` panicked: expected"));
         assert_eq!(taken, 3);

@@ -10,8 +10,7 @@ use pikake::kernel::inspect::kernel_figures;
 use pikake::net::{MemoryStream, TcpListener, Write};
 use pikake::rpc::packets::{PacketError, PacketOptions};
 use pikake::rpc::{
-    CallFailure, Client, Codec, Executed, ReceiveError, Receiver, SendError, Sender, Server,
-    channel,
+    CallFailure, Client, Codec, Executed, NotSent, ReceiveError, Receiver, Sender, Server, channel,
 };
 use pikake::testing::interrupt_everywhere;
 use pikake::{Task, sleep, spawn, timeout_after};
@@ -104,6 +103,7 @@ trait Flow {
     async fn large(&self, size: usize, texts: Sender<String>) -> String;
     async fn keep(&self, numbers: Sender<u64>);
     async fn panic(&self, numbers: Sender<u64>);
+    async fn send_one(&self, numbers: Sender<u64>);
     async fn forward(&self, numbers: Receiver<u64>) -> String;
     async fn echo(&self, input: Receiver<u64>, output: Sender<u64>);
     async fn answers_with_an_end(&self) -> Option<Receiver<u64>>;
@@ -152,10 +152,11 @@ impl Flow for Tank {
     async fn count(&self, to: u64, numbers: Sender<u64>) -> u64 {
         for number in 0..to {
             if let Err(error) = numbers.send(number).await {
-                self.note(error);
+                self.note(error.why);
                 return number;
             }
         }
+        numbers.finish();
         to
     }
 
@@ -188,6 +189,7 @@ impl Flow for Tank {
                 output.send(number * factor).await.unwrap();
             }
         }
+        nested.outputs.into_iter().for_each(Sender::finish);
         nested.name
     }
 
@@ -224,11 +226,11 @@ impl Flow for Tank {
     async fn send_odds(&self, numbers: Sender<ReadEven>) {
         for number in [2, 4, 5, 6, 7] {
             if let Err(error) = numbers.send(ReadEven(number)).await {
-                self.note(error);
+                self.note(error.why);
             }
         }
         sleep(10 * MOMENT).await.unwrap();
-        self.note(numbers.send(ReadEven(8)).await.unwrap_err());
+        self.note(numbers.send(ReadEven(8)).await.unwrap_err().why);
     }
 
     async fn texts(&self, texts: Receiver<String>) -> Vec<usize> {
@@ -243,6 +245,7 @@ impl Flow for Tank {
         texts.send("before".to_owned()).await.unwrap();
         let error = texts.send("x".repeat(size)).await.unwrap_err();
         texts.send("after".to_owned()).await.unwrap();
+        texts.finish();
         error.to_string()
     }
 
@@ -250,7 +253,7 @@ impl Flow for Tank {
         numbers.send(1).await.unwrap();
         let kept = spawn(async move {
             sleep(10 * MOMENT).await.unwrap();
-            format!("{:?}", numbers.send(2).await)
+            format!("{:?}", numbers.send(2).await.map_err(|error| error.why))
         });
         self.0.kept.borrow_mut().push(kept);
     }
@@ -258,6 +261,10 @@ impl Flow for Tank {
     async fn panic(&self, numbers: Sender<u64>) {
         numbers.send(1).await.unwrap();
         std::panic::resume_unwind(Box::new("expected"));
+    }
+
+    async fn send_one(&self, numbers: Sender<u64>) {
+        numbers.send(1).await.unwrap();
     }
 
     async fn forward(&self, numbers: Receiver<u64>) -> String {
@@ -268,9 +275,10 @@ impl Flow for Tank {
     async fn echo(&self, input: Receiver<u64>, output: Sender<u64>) {
         while let Ok(Some(number)) = input.next().await {
             if output.send(number).await.is_err() {
-                break;
+                return;
             }
         }
+        output.finish();
     }
 
     async fn answers_with_an_end(&self) -> Option<Receiver<u64>> {
@@ -303,7 +311,7 @@ fn with_flow<F: Future<Output = ()> + 'static>(
         test(flow.clone(), tank).await;
         // The connection has outlived it all.
         let (sender, receiver) = channel(1);
-        drop(sender);
+        sender.finish();
         assert_eq!(flow.sum(receiver).await.unwrap(), 0);
         drop(flow);
         sleep(Duration::from_secs(1)).await.unwrap();
@@ -340,7 +348,7 @@ fn uploads_have_exactly_the_credit() {
         for _ in 0..100 {
             sender.send(1).await.unwrap();
         }
-        drop(sender);
+        sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), 116);
     });
     with_postcard(async |flow, tank| {
@@ -350,7 +358,7 @@ fn uploads_have_exactly_the_credit() {
         // Half of the credit comes back at once.
         assert_eq!(send_until_full(&sender).await, CREDIT + 8);
         tank.0.may_go_on.set(true);
-        drop(sender);
+        sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), 24);
     });
 }
@@ -392,7 +400,7 @@ fn items_of_before_the_call_come_first() {
         for number in 50..100 {
             sender.send(number).await.unwrap();
         }
-        drop(sender);
+        sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), 4_950);
     });
 }
@@ -426,7 +434,7 @@ fn ends_that_go_before_the_call_are_known() {
         assert_eq!(*tank.0.ended.borrow(), ["Closed"]);
         let (sender, receiver) = channel(1);
         sender.send(7).await.unwrap();
-        drop(sender);
+        sender.finish();
         assert_eq!(flow.sum(receiver).await.unwrap(), 7);
     });
 }
@@ -443,7 +451,7 @@ fn ends_that_go_during_the_call_are_known() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(closed, SendError::Closed));
+        assert!(matches!(closed.why, NotSent::Closed));
         assert!(sender.is_closed());
         assert!((3..=3 + CREDIT).contains(&sent), "{sent} items");
         assert!(!call.is_finished());
@@ -479,7 +487,7 @@ fn ends_travel_within_other_values() {
                     assert_eq!(result.next().await.unwrap(), Some(number * factor));
                 }
             }
-            drop(input);
+            input.finish();
             assert_eq!(call.await.unwrap().unwrap(), "pipe");
             for result in results {
                 assert_eq!(result.next().await.unwrap(), None);
@@ -497,7 +505,7 @@ fn more_channels_than_the_limit_are_refused() {
         assert_eq!(error.executed, Executed::No);
         assert!(error.to_string().contains("at most 64 channels"), "{error}");
         for result in results {
-            assert!(!matches!(result.next().await, Ok(Some(_))));
+            assert!(matches!(result.next().await, Err(ReceiveError::Lost)));
         }
     });
 }
@@ -508,7 +516,7 @@ fn ends_travel_once_and_in_calls_only() {
         let (sender, receiver) = channel(1);
         let error = flow.twice(Twice(receiver)).await.unwrap_err();
         assert!(error.to_string().contains("has travelled before"), "{error}");
-        assert!(matches!(sender.send(1).await, Err(SendError::Closed)));
+        assert!(matches!(sender.send(1).await.unwrap_err().why, NotSent::Closed));
 
         let ends = channel(1);
         let error = flow.both(ends).await.unwrap_err();
@@ -525,7 +533,7 @@ fn ends_travel_once_and_in_calls_only() {
         }
         // Neither has left.
         sender.send(7).await.unwrap();
-        drop(sender);
+        sender.finish();
         assert_eq!(flow.sum(receiver).await.unwrap(), 7);
 
         let error = flow.answers_with_an_end().await.unwrap_err();
@@ -536,7 +544,7 @@ fn ends_travel_once_and_in_calls_only() {
         let (sender, receiver) = channel(1);
         let error = flow.forward(receiver).await.unwrap();
         assert!(error.contains("belongs to a call already"), "{error}");
-        assert!(matches!(sender.send(1).await, Err(SendError::Closed)));
+        assert!(matches!(sender.send(1).await.unwrap_err().why, NotSent::Closed));
     });
 }
 
@@ -549,18 +557,21 @@ fn items_that_cannot_be_sent_are_errors() {
         for number in 0..100 {
             match sender.send(Even(number)).await {
                 Ok(()) => assert_eq!(number % 2, 0),
-                Err(SendError::Encode(text)) => assert!(number % 2 == 1, "{text}"),
-                Err(error) => panic!("{error}"),
+                Err(error) => {
+                    assert!(matches!(error.why, NotSent::Encode(_)), "{error}");
+                    assert_eq!(error.into_item(), Even(number));
+                    assert_eq!(number % 2, 1);
+                }
             }
         }
-        drop(sender);
+        sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), (0..100).step_by(2).collect::<Vec<_>>());
         // The sender of these has gone on, so the receiver is told.
         let (sender, receiver) = channel(4);
         for number in 0..4 {
             sender.send(Even(number)).await.unwrap();
         }
-        drop(sender);
+        sender.finish();
         assert_eq!(other.evens(receiver).await.unwrap(), [0, 2]);
         assert_eq!(*tank.0.ended.borrow(), ["Lost"]);
     });
@@ -581,7 +592,7 @@ fn items_that_cannot_be_read_end_their_channel() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(closed, SendError::Closed), "{closed}");
+        assert!(matches!(closed.why, NotSent::Closed), "{closed}");
         assert!(!call.is_finished());
         let text = call.await.unwrap().unwrap();
         assert!(text.starts_with("the item cannot be read: "), "{text}");
@@ -608,13 +619,13 @@ fn items_have_the_limit_of_frames() {
         for size in [1, 9_997, 9_998, 20_000, 2] {
             match sender.send("x".repeat(size)).await {
                 Ok(()) => assert!(size <= 9_997),
-                Err(SendError::Encode(text)) => {
-                    assert!(size > 9_997 && text.contains("10000"), "{text}");
+                Err(error) => {
+                    assert!(matches!(&error.why, NotSent::Encode(text) if text.contains("10000")));
+                    assert!(size > 9_997 && error.into_item().len() == size);
                 }
-                Err(error) => panic!("{error}"),
             }
         }
-        drop(sender);
+        sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), [1, 9_997, 2]);
         let (sender, receiver) = channel(4);
         let call = spawn(async move { other.large(20_000, sender).await });
@@ -660,7 +671,7 @@ fn callers_give_up_in_the_middle() {
                     break error;
                 }
             };
-            assert!(matches!(closed, SendError::Closed), "{closed}");
+            assert!(matches!(closed.why, NotSent::Closed), "{closed}");
         }
         sleep(MOMENT).await.unwrap();
         let ended = tank.0.ended.borrow();
@@ -675,7 +686,75 @@ fn panics_end_the_channels() {
         let error = timeout_after(LONG, flow.panic(sender)).await.unwrap().unwrap_err();
         assert!(matches!(error.failure, CallFailure::Panicked), "{error}");
         assert_eq!(receiver.next().await.unwrap(), Some(1));
-        assert!(!matches!(receiver.next().await, Ok(Some(_))));
+        assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
+    });
+}
+
+/// A receiver takes no half of the items for the whole, whatever ends the sender before `finish`.
+#[test]
+fn senders_that_do_not_finish_lose_the_rest() {
+    with_postcard(async |flow, tank| {
+        let other = flow.clone();
+        for is_cancelled in [true, false] {
+            let (sender, receiver) = channel(4);
+            let sending = spawn(async move {
+                for number in 0.. {
+                    sender.send(number).await?;
+                    if number == 50 {
+                        sleep(LONG).await?;
+                    }
+                }
+                sender.finish();
+                Ok::<_, std::io::Error>(())
+            });
+            let other = other.clone();
+            let call = spawn(async move { other.sum(receiver).await });
+            sleep(MOMENT).await.unwrap();
+            match is_cancelled {
+                true => assert!(sending.cancel().await.is_ok()),
+                false => sending.abort(),
+            }
+            assert_eq!(call.await.unwrap().unwrap(), 50 * 51 / 2);
+            assert_eq!(tank.0.ended.borrow_mut().pop().unwrap(), "Lost");
+        }
+        // A handler that returns has not finished.
+        let (sender, receiver) = channel(4);
+        flow.send_one(sender).await.unwrap();
+        assert_eq!(receiver.next().await.unwrap(), Some(1));
+        assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
+    });
+}
+
+/// A sender that waits for room on the connection learns that the call is over.
+#[test]
+fn the_end_of_a_call_ends_waits_for_room() {
+    pikake::sim::example(async {
+        let (here, there) = MemoryStream::pair(100);
+        let stream = Cell::new(Some(here));
+        let packets = PacketOptions::new().queue_limit(1_000);
+        let client = Client::builder().attempts(1).packets(packets).server("memory", move || {
+            let stream = stream.take();
+            async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
+        });
+        let flow = FlowClient::new(client.build());
+        let server = spawn(async move {
+            there.write_all(&crate::raw::hello(1 << 20, 30_000, &[3, 100])).await.unwrap();
+            crate::raw::beat(&there).await;
+        });
+        let (sender, receiver) = channel(4);
+        let call = spawn(async move { flow.texts(receiver).await });
+        let sending = spawn(async move {
+            loop {
+                if let Err(error) = sender.send("x".repeat(300)).await {
+                    return error;
+                }
+            }
+        });
+        sleep(MOMENT).await.unwrap();
+        call.cancel().await.unwrap();
+        let error = timeout_after(MOMENT, sending).await.expect("it is told").unwrap();
+        assert!(matches!(error.why, NotSent::Closed), "{error}");
+        server.cancel().await.unwrap();
     });
 }
 
@@ -726,7 +805,7 @@ fn a_lost_connection_loses_its_channels() {
                     break error;
                 }
             };
-            assert!(matches!(closed, SendError::Closed), "{closed}");
+            assert!(matches!(closed.why, NotSent::Closed), "{closed}");
             sleep(LONG).await.unwrap();
             assert_eq!(kernel_figures().tasks, 1, "tasks are left");
         }
@@ -756,7 +835,7 @@ fn a_server_that_takes_nothing_closes_uploads() {
                 break error;
             }
         };
-        assert!(matches!(closed, SendError::Closed), "{closed}");
+        assert!(matches!(closed.why, NotSent::Closed), "{closed}");
         let error = call.await.unwrap().unwrap_err();
         assert!(
             matches!(error.failure, CallFailure::Connection(PacketError::Stalled(_))),
@@ -788,7 +867,7 @@ fn interruptions_lose_no_item() {
             let (mut received, mut told) = (Vec::new(), 0);
             for number in 0..8 {
                 while let Err(error) = input.send(number).await {
-                    assert!(matches!(error, SendError::Interrupted(_)), "{error}");
+                    assert!(error.interrupted().is_some() && error.into_item() == number);
                     told += 1;
                 }
                 if number % 2 == 1 {
@@ -801,7 +880,7 @@ fn interruptions_lose_no_item() {
                     }
                 }
             }
-            drop(input);
+            input.finish();
             loop {
                 match output.next().await {
                     Ok(Some(item)) => received.push(item),
@@ -857,9 +936,9 @@ fn channels_that_the_server_does_not_know_are_ignored() {
             sender.send(1).await.unwrap();
             assert_eq!(send_until_full(&other).await, CREDIT);
             sender.send(2).await.unwrap();
-            drop(sender);
+            sender.finish();
             assert_eq!(call.await.unwrap().unwrap(), 3);
-            assert!(matches!(other.send(1).await, Err(SendError::Closed)));
+            assert!(matches!(other.send(1).await.unwrap_err().why, NotSent::Closed));
             serving.cancel().await.unwrap();
         });
     }
@@ -873,6 +952,7 @@ fn channels_work_without_a_call() {
             for number in 0..100 {
                 sender.send(number).await.unwrap();
             }
+            sender.finish();
         });
         for number in 0..100 {
             assert_eq!(receiver.next().await.unwrap(), Some(number));
@@ -882,7 +962,7 @@ fn channels_work_without_a_call() {
         let (sender, receiver) = channel(2);
         sender.send(1).await.unwrap();
         drop(receiver);
-        assert!(matches!(sender.send(2).await, Err(SendError::Closed)));
+        assert!(matches!(sender.send(2).await.unwrap_err().why, NotSent::Closed));
     });
 }
 
@@ -895,7 +975,7 @@ fn too_much_metadata_is_refused() {
         for number in 0..65 {
             let sum = async |client: Client| {
                 let (sender, receiver) = channel(1);
-                drop(sender);
+                sender.finish();
                 FlowClient::new(client).sum(receiver).await
             };
             assert!(sum(client.clone()).await.is_ok());

@@ -183,7 +183,7 @@ struct Call {
 #[derive(Default)]
 struct Flow {
     sent: u64,
-    /// The sender was dropped after so many items.
+    /// The sender has finished after so many items.
     ended_after: Option<u64>,
     received: u64,
 }
@@ -252,9 +252,7 @@ impl Record {
     fn receiver_ended(&self, key: u64, is_upload: bool) {
         let mut flows = self.flows.borrow_mut();
         let flow = flows.entry((key, is_upload)).or_default();
-        // Without a handler there is nothing to lose.
-        let is_begun = !self.calls.borrow()[&key].runs.is_empty();
-        if flow.ended_after != Some(flow.received) && (is_begun || flow.received > 0) {
+        if flow.ended_after != Some(flow.received) {
             self.wrong(format!("call {key}: ended, {} of {} items", flow.received, flow.sent));
         }
     }
@@ -382,24 +380,31 @@ impl Feed {
         change(self.world.record.flows.borrow_mut().entry(self.place).or_default())
     }
 
-    /// Sends some items, until nobody takes them.
-    async fn send(&self, count: u64) {
+    /// Sends some items, until nobody takes them. Returns whether it has sent all.
+    async fn send(&self, count: u64) -> bool {
         for _ in 0..count {
             let index = self.flow(|flow| flow.sent);
             if self.items.send(Item::new(self.place.0, index)).await.is_err() {
-                break;
+                return false;
             }
             self.flow(|flow| flow.sent += 1);
             if range(0..10) == 0 && sleep(Duration::from_millis(range(0..30))).await.is_err() {
-                break;
+                return false;
             }
         }
+        true
     }
-}
 
-impl Drop for Feed {
-    fn drop(&mut self) {
+    /// Sends some items, and finishes if it has sent all.
+    async fn send_all(self, count: u64) {
+        if self.send(count).await {
+            self.finish();
+        }
+    }
+
+    fn finish(self) {
         self.flow(|flow| flow.ended_after = Some(flow.sent));
+        self.items.finish();
     }
 }
 
@@ -506,7 +511,7 @@ impl Works for Worker {
     async fn download(&self, key: u64, items: Sender<Item>, script: Script) -> Result<u64, String> {
         let handling = self.begin(key, "download");
         let feed = Feed::new(&self.world, key, false, items);
-        feed.send(range(0..60)).await;
+        feed.send_all(range(0..60)).await;
         self.act(&handling, script).await
     }
 
@@ -515,10 +520,13 @@ impl Works for Worker {
         let feed = Feed::new(&self.world, key, false, to);
         let drained = loop {
             match drain(&self.world, key, true, &from, 1).await {
-                Ok(1) => feed.send(1).await,
+                Ok(1) => drop(feed.send(1).await),
                 ended => break ended,
             }
         };
+        if drained.is_ok() {
+            feed.finish();
+        }
         handling.change(|run| run.is_whole = true);
         drained.map(|_| 3 * key)
     }
@@ -640,7 +648,7 @@ async fn call(world: Rc<World>, host: &'static str, works: WorksClient) {
             "upload" => {
                 let (sender, receiver) = channel(range(1..5) as usize);
                 let feed = Feed::new(&world, key, true, sender);
-                spawn(async move { feed.send(range(0..60)).await }).detach();
+                spawn(async move { feed.send_all(range(0..60)).await }).detach();
                 works.upload(key, receiver, script).await
             }
             "download" => {
@@ -654,7 +662,7 @@ async fn call(world: Rc<World>, host: &'static str, works: WorksClient) {
                 let (sender, from) = channel(range(1..5) as usize);
                 let (to, receiver) = channel(range(1..5) as usize);
                 let feed = Feed::new(&world, key, true, sender);
-                spawn(async move { feed.send(range(0..30)).await }).detach();
+                spawn(async move { feed.send_all(range(0..30)).await }).detach();
                 drop(drain_alone(&world, key, receiver));
                 works.both(key, from, to).await
             }
