@@ -155,6 +155,7 @@ impl Shop for Seller {
         while let Some(number) = pipe.input.next().await.unwrap() {
             pipe.output.send(number * 2).await.unwrap();
         }
+        pipe.output.finish();
     }
 }
 
@@ -1012,7 +1013,7 @@ fn structs_carry_channels_in_any_order() {
             });
             numbers.send(4).await.unwrap();
             assert_eq!(doubled.next().await.unwrap(), Some(8));
-            drop(numbers);
+            numbers.finish();
             call.await.unwrap().unwrap();
             // The error is that of the number, and not that the channels have travelled.
             let ((_numbers, input), (output, _doubled)) = (channel(4), channel(4));
