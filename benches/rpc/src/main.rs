@@ -101,13 +101,22 @@ fn measure(rounds: usize, stacks: &[&str]) {
                 let mut values = values.clone();
                 values.sort_by(f64::total_cmp);
                 let (least, most) = (values[0], values[values.len() - 1]);
-                let median = values[values.len() / 2];
+                let median = median(&values);
                 format!("{median:.0} ({least:.0} to {most:.0})")
             }
             None => "-".to_owned(),
         };
         let cells: Vec<String> = stacks.iter().map(cell).collect();
         println!("| {row} | {} |", cells.join(" | "));
+    }
+}
+
+/// The median of values in order: of an even number, the mean of the two in the middle.
+fn median(values: &[f64]) -> f64 {
+    let half = values.len() / 2;
+    match values.len() % 2 {
+        0 => (values[half - 1] + values[half]) / 2.0,
+        _ => values[half],
     }
 }
 
@@ -176,4 +185,17 @@ fn one_round(stack: &str, transport: &str, is_first: bool) -> io::Result<Vec<(St
     }
     remove();
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn median_of_an_even_number_is_a_mean() {
+        assert_eq!(median(&[1.0]), 1.0);
+        assert_eq!(median(&[1.0, 4.0]), 2.5);
+        assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+    }
 }
