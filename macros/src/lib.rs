@@ -167,20 +167,31 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a client and a server of a trait, for calls between processes.
 ///
-/// For a trait `Accounts`, `AccountsClient` has the same methods and calls them at a server, and `AccountsServer` offers
-/// an implementation of the trait. See `pikake::rpc`.
+/// For a trait `Accounts`, `AccountsClient` has the same methods and calls them at a server. `AccountsServer` offers an
+/// implementation of the trait to clients. An `Rc` of an implementation is one as well. See `pikake::rpc`.
+///
+/// # Methods
 ///
 /// Each method is an `async fn` that takes `&self` and owned arguments. serde must be able to write and to read the
-/// arguments and the answer. If the return type is written as a `Result`, the client gets the error as
-/// `rpc::Error::Service`. A method may have a body, for implementations that have none. Attributes of methods:
+/// arguments and the answer. Neither the trait nor a method has type parameters or lifetimes.
+///
+/// If the return type is written as a `Result`, the client gets the error as `rpc::Error::Service`. An alias with
+/// another name is a value like any other.
+///
+/// A method may have a body, which implementations without the method use. The client calls the server all the same.
+///
+/// The client has a `new`, a `clone` and a constant `METHODS` of its own. A method that clients call by such a name has
+/// another one in the trait, and the attribute `name`.
+///
+/// Attributes of methods:
 ///
 /// * `#[idempotent]`: another attempt does no harm, so the client tries again though the first attempt may have been
 ///   executed;
-/// * `#[notice]`: nothing is returned, and the client does not wait;
+/// * `#[notice]`: nothing is returned, and the client does not wait; a notice has no value, and is not `idempotent`;
 /// * `#[name = "…"]`: the method's name in messages; by default that in the trait;
 /// * `cfg`, `doc` and `deprecated`: also for the client's method.
 ///
-/// Options:
+/// # Options
 ///
 /// * `name = "Accounts"`: the service's name in messages; by default that of the trait;
 /// * `crate = path`: the path of `pikake::rpc`, if another.
@@ -197,7 +208,7 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// What cannot travel does not compile: what serde cannot write and read, such as an `io::Error`, and what is borrowed.
+/// A type that cannot travel does not compile: serde cannot write an `io::Error`, and nobody owns a `&str`.
 ///
 /// ```compile_fail,E0277
 /// #[pikake::service]
@@ -210,6 +221,18 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
 /// #[pikake::service]
 /// pub trait Files {
 ///     async fn size(&self, name: &str) -> Option<u64>;
+/// }
+/// ```
+///
+/// A method without an answer, and one with a name of the client's own:
+///
+/// ```
+/// #[pikake::service]
+/// pub trait Log {
+///     #[notice]
+///     async fn write(&self, line: String);
+///     #[name = "new"]
+///     async fn begin(&self, title: String) -> u64;
 /// }
 /// ```
 #[cfg(feature = "rpc")]

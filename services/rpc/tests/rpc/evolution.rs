@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use pikake::net::MemoryStream;
-use pikake::rpc::{CallError, CallFailure, Client, Codec, Error, Executed, Server, Service};
+use pikake::rpc::{
+    CallError, CallFailure, Client, Codec, Error, Executed, Server, Service, channel,
+};
 use serde::{Deserialize, Serialize};
 
 const BOTH: [Codec; 2] = [Codec::Postcard, Codec::Json];
@@ -452,6 +454,62 @@ fn values_may_become_results() {
 
         let it = new::StockClient::new(client(codec, || old::StockServer::new(Implementation)));
         assert_eq!(it.take(10).await.unwrap(), 10);
+    });
+}
+
+/// A method that gets a channel as its last argument.
+mod channels {
+    pub(super) mod old {
+        #[pikake::service]
+        pub(crate) trait Files {
+            async fn put(&self, name: String) -> usize;
+        }
+    }
+
+    pub(super) mod new {
+        use pikake::rpc::Receiver;
+
+        #[pikake::service]
+        pub(crate) trait Files {
+            async fn put(&self, name: String, bytes: Receiver<u8>) -> usize;
+        }
+    }
+
+    pub(super) struct Implementation;
+
+    impl old::Files for Implementation {
+        async fn put(&self, name: String) -> usize {
+            pikake::sleep(std::time::Duration::from_secs(60)).await.unwrap();
+            name.len()
+        }
+    }
+
+    impl new::Files for Implementation {
+        async fn put(&self, name: String, _: pikake::rpc::Receiver<u8>) -> usize {
+            name.len()
+        }
+    }
+}
+
+/// The old server grants no credit for a channel that it does not know.
+#[test]
+fn unknown_uploads_wait_until_their_call_ends() {
+    use channels::{Implementation, new, old};
+
+    with_both(async |codec| {
+        let it = old::FilesClient::new(client(codec, || new::FilesServer::new(Implementation)));
+        let error = it.put("name".to_owned()).await.unwrap_err();
+        assert_arguments(error, "the argument `bytes` is missing");
+
+        let it = new::FilesClient::new(client(codec, || old::FilesServer::new(Implementation)));
+        let (sender, receiver) = channel(1);
+        let call = pikake::spawn(async move { it.put("name".to_owned(), receiver).await });
+        let mut sent = 0;
+        while sender.send(1).await.is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent, 16);
+        assert_eq!(call.await.unwrap().unwrap(), 4);
     });
 }
 
