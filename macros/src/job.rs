@@ -24,6 +24,8 @@ pub(crate) struct JobOptions {
     name: Option<LitStr>,
     /// `__options.field = value;` for each given option.
     settings: Vec<Tokens>,
+    /// The options that name an argument.
+    keys: Vec<(&'static str, LitStr)>,
     blocking: Option<Span>,
     process: Option<Span>,
 }
@@ -46,6 +48,13 @@ impl JobOptions {
                 let length = duration(meta)?;
                 self.set(&name, quote!(::core::option::Option::Some(#length)));
             }
+            "rate" => {
+                let nanos = rate(&meta.value()?.parse()?)?;
+                let interval = quote!(::core::time::Duration::from_nanos(#nanos));
+                let rate = quote!(__jobs::Rate::spaced(#interval));
+                self.set("rate", quote!(::core::option::Option::Some(#rate)));
+            }
+            "rate_by" => self.keys.push(("rate_by", meta.value()?.parse()?)),
             "backoff" => self.backoff(meta)?,
             "acks" => {
                 let acks: LitStr = meta.value()?.parse()?;
@@ -62,7 +71,7 @@ impl JobOptions {
             _ => {
                 let message = "a job has only the options `name`, `queue`, `retries`, `backoff`, \
                      `soft_limit`, `hard_limit`, `acks`, `blocking`, `process`, `priority`, \
-                     `expires`, `ignore_result` and `crate`";
+                     `expires`, `ignore_result`, `rate`, `rate_by` and `crate`";
                 return Err(meta.error(message));
             }
         }
@@ -119,6 +128,32 @@ fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     Ok(quote!(::core::time::Duration::from_millis(#millis)))
 }
 
+/// Parses `"10/s"`, `"10/m"`, `"10/h"`, or a number per second, into the nanoseconds from one run to the next.
+fn rate(literal: &Lit) -> syn::Result<u64> {
+    let wrong = || {
+        let message = "a rate is \"10/s\", \"10/m\", \"10/h\", or a number per second";
+        Error::new(literal.span(), message)
+    };
+    let text = match literal {
+        Lit::Str(text) => text.value(),
+        Lit::Int(number) => number.to_string(),
+        Lit::Float(number) => number.to_string(),
+        _ => return Err(wrong()),
+    };
+    let (count, unit) = text.split_once('/').unwrap_or((&text, "s"));
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(wrong()),
+    };
+    let count: f64 = count.trim().parse().map_err(|_| wrong())?;
+    if count.is_nan() || count <= 0.0 {
+        return Err(wrong());
+    }
+    Ok((seconds * 1e9 / count).round() as u64)
+}
+
 /// An argument of a job.
 struct Parameter {
     /// The attributes, for the function itself.
@@ -165,7 +200,16 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     let checks = kinds.iter().map(|kind| quote_spanned!(kind.span()=> is_sent::<#kind>();));
     let value_check = quote_spanned!(value_span=> is_sent::<#value>(););
     let is_async = sig.asyncness.is_some();
-    let settings = &options.settings;
+    let mut settings = options.settings.clone();
+    for (field, name) in &options.keys {
+        let Some(index) = texts.iter().position(|text| *text == name.value()) else {
+            return Err(Error::new(name.span(), "no argument of the job has this name"));
+        };
+        let field = Ident::new(field, Span::call_site());
+        settings.push(quote! {
+            __options.#field = ::core::option::Option::Some(__jobs::Parameter::new(#index, #name));
+        });
+    }
 
     sig.ident = Ident::new("__pikake_body", job.span());
     let patterns: Vec<_> = parameters.iter().map(|parameter| &parameter.pattern).collect();

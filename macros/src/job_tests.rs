@@ -12,6 +12,36 @@ fn refused(function: &str) -> (String, String) {
 }
 
 #[test]
+fn a_key_names_an_argument() {
+    let mut options = JobOptions::default();
+    options.keys.push(("rate_by", LitStr::new("user", Span::call_site())));
+    let function: ItemFn = syn::parse_str("async fn send(to: u8) {}").unwrap();
+    let error = rewrite(function, options).expect_err("there is no such argument");
+    assert_eq!(error.to_string(), "no argument of the job has this name");
+}
+
+#[test]
+fn rates_are_celerys() {
+    let nanos = |text: &str| rate(&syn::parse_str(text).unwrap()).ok();
+    let rates = ["\"10/s\"", "\"2/m\"", "\"0.5/h\"", "4", "0.5", "\"0\"", "\"1/d\"", "true"];
+    let second = 1_000_000_000;
+    let spaced = [second / 10, 30 * second, 7_200 * second, second / 4, 2 * second];
+    assert_eq!(
+        rates.map(nanos),
+        [
+            Some(spaced[0]),
+            Some(spaced[1]),
+            Some(spaced[2]),
+            Some(spaced[3]),
+            Some(spaced[4]),
+            None,
+            None,
+            None
+        ]
+    );
+}
+
+#[test]
 fn errors_point_at_the_refused_part() {
     let named = "a job's arguments must have names, since they can be sent by name";
     let owns = "a job's arguments come from a message, so the job owns them (`String`, not `&str`)";

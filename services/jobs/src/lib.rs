@@ -14,6 +14,7 @@ mod error;
 mod job;
 pub mod message;
 mod options;
+mod rate;
 mod report;
 mod running;
 mod wire;
@@ -34,8 +35,9 @@ pub use error::{AppError, JobError, SendError};
 pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};
 pub use message::{JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
+pub use rate::{Rate, WrongRate};
 pub use report::{JobStats, Left, Report, Stats};
-pub use wire::{Failure, Poison, Request, WrongArguments};
+pub use wire::{Failure, Parameter, Poison, Request, WrongArguments};
 pub use worker::{ShutdownHandle, Worker};
 
 /// Used by the expansion of `#[pikake::job]`.

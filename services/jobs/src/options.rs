@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use pikake_traps::random;
 
+use crate::rate::Rate;
+use crate::wire::Parameter;
+
 /// The options in a job's definition, for all its runs. Made by `#[pikake::job]`, or from [`DEFAULT`](Self::DEFAULT).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -26,6 +29,10 @@ pub struct JobOptions {
     pub expires: Option<Duration>,
     /// Whether no outcome is stored.
     pub ignore_result: bool,
+    /// How often a worker begins the job at most.
+    pub rate: Option<Rate>,
+    /// The argument of which each value has the rate for itself; `None`: all runs share it.
+    pub rate_by: Option<Parameter>,
 }
 
 impl JobOptions {
@@ -40,6 +47,8 @@ impl JobOptions {
         priority: 0,
         expires: None,
         ignore_result: false,
+        rate: None,
+        rate_by: None,
     };
 }
 

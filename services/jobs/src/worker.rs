@@ -122,6 +122,8 @@ impl Worker {
         let processes = Processes::new(&app);
         let worker = Rc::new(WorkerState::new(app.clone(), app.broker()?, processes));
         *app.0.running.borrow_mut() = Some(worker.running.clone());
+        // An earlier worker's moments may be of another kernel's clock.
+        worker.restart_limiters();
         let open = Open { worker: worker.clone() };
         (self.starting)(ShutdownHandle(worker.clone()));
         let interrupted = serve(&worker, queues, self.grace).await;

@@ -16,6 +16,7 @@ use crate::brokers::{check_url, open_as};
 use crate::client::signature::Signature;
 use crate::error::AppError;
 use crate::job::Definition;
+use crate::rate::Limiter;
 use crate::report::{Counters, Stats};
 use crate::running::{Revoked, RunningJobs};
 
@@ -92,6 +93,7 @@ pub(crate) struct Inner {
 pub(crate) struct Registered {
     pub(crate) definition: Definition,
     pub(crate) counters: Counters,
+    pub(crate) limiter: Limiter,
 }
 
 impl App {

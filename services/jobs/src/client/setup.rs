@@ -11,6 +11,7 @@ use crate::client::app::{App, Registered, SetupHook};
 use crate::client::call::Call;
 use crate::error::AppError;
 use crate::job::Jobs;
+use crate::rate::Limiter;
 use crate::report::Counters;
 
 impl App {
@@ -27,7 +28,8 @@ impl App {
                 let mut queues = self.0.queues.borrow_mut();
                 queues.entry(queue.to_owned()).or_insert_with(QueueOptions::unspecified);
             }
-            let job = Registered { definition, counters: Counters::default() };
+            let limiter = Limiter::new(definition.options.rate);
+            let job = Registered { definition, counters: Counters::default(), limiter };
             let before = self.0.jobs.borrow_mut().insert(name, Rc::new(job));
             assert!(before.is_none(), "two jobs have the name `{name}`: give one of them another");
         }

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime};
 use pikake_sync::shared::Event;
 use pikake_time::Ticks;
 use pikake_traps::{
-    Builder, TaskError, blocking_with, deadline_after, elapsed_since, now, spawn, wall_time,
+    Builder, TaskError, TimedOut, blocking_with, deadline_after, elapsed_since, now, spawn,
+    timeout_after, wall_time,
 };
 use serde_json::Value;
 
@@ -22,6 +23,7 @@ use crate::client::app::Registered;
 use crate::current::{CurrentJob, Facts};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
+use crate::rate::Turn;
 use crate::report::JobStats;
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
@@ -33,7 +35,7 @@ use crate::worker::limits::{Limited, limited, limited_once_begun};
 use crate::worker::log;
 use crate::worker::processes::Ran;
 use crate::worker::ready::Ready;
-use crate::worker::state::WorkerState;
+use crate::worker::state::{Phase, WorkerState};
 
 /// A job that arrives earlier than its time by no more than this is on time: brokers count in milliseconds.
 const ETA_TOLERANCE: Duration = Duration::from_millis(5);
@@ -70,6 +72,7 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
         is_acked: Cell::new(false),
         is_ignored: Cell::new(false),
         began: Cell::new(None),
+        has_permit: Cell::new(true),
     };
     let task = task.spawn(run.go());
     worker.running.set_task(key, task.task_ref());
@@ -88,6 +91,8 @@ pub(crate) struct Run {
     pub(crate) is_ignored: Cell<bool>,
     /// When the job started; `None` before that.
     began: Cell<Option<Ticks>>,
+    /// Whether the run counts against the worker's concurrency: always, but while it waits for its turn.
+    has_permit: Cell<bool>,
 }
 
 impl Run {
@@ -150,19 +155,8 @@ impl Run {
         };
         let job = self.job.get_or_init(|| job);
         job.counters.count(|stats| stats.running += 1);
-        if app.revoked.borrow().contains(request.id) {
-            return Verdict::End(revoked("cancelled"), REVOKED);
-        }
-        if request.expires.is_some() || request.eta.is_some() {
-            let now = wall_time();
-            if request.expires.is_some_and(|expires| expires <= now) {
-                return Verdict::End(expired(), REVOKED);
-            }
-            if let Some(eta) = request.eta.filter(|eta| *eta > now + ETA_TOLERANCE) {
-                // An expiry before that time is stored when it happens.
-                let not_before = request.expires.map_or(eta, |expires| eta.min(expires));
-                return Verdict::Again(Box::new(delivery.message.clone()), Some(not_before), None);
-            }
+        if let Some(verdict) = self.check(delivery, &request) {
+            return verdict;
         }
         if delivery.attempt >= app.max_deliveries.get() {
             let reason = format!("it was delivered {} times, and never ended", delivery.attempt);
@@ -174,7 +168,60 @@ impl Run {
             message.headers.insert(DELIVERIES.to_owned(), delivery.attempt.into());
             return Verdict::Again(Box::new(message), None, None);
         }
+        if job.limiter.rate().is_some() {
+            if !Box::pin(self.wait_for_turn(job, &request)).await {
+                return Verdict::GiveBack;
+            }
+            // Much may have happened meanwhile.
+            if let Some(verdict) = self.check(delivery, &request) {
+                return verdict;
+            }
+        }
         self.run_job(delivery, &request, job).await
+    }
+
+    /// Checks whether a job is not to be run, or not now.
+    fn check(&self, delivery: &Delivery, request: &Request<'_>) -> Option<Verdict> {
+        if self.worker.app.0.revoked.borrow().contains(request.id) {
+            return Some(Verdict::End(revoked("cancelled"), REVOKED));
+        }
+        if request.expires.is_some() || request.eta.is_some() {
+            let now = wall_time();
+            if request.expires.is_some_and(|expires| expires <= now) {
+                return Some(Verdict::End(expired(), REVOKED));
+            }
+            if let Some(eta) = request.eta.filter(|eta| *eta > now + ETA_TOLERANCE) {
+                // An expiry before that time is stored when it happens.
+                let not_before = request.expires.map_or(eta, |expires| eta.min(expires));
+                let message = Box::new(delivery.message.clone());
+                return Some(Verdict::Again(message, Some(not_before), None));
+            }
+        }
+        None
+    }
+
+    /// Waits until the job's rate lets the run begin; `false` if the worker ends before. Other jobs run meanwhile.
+    async fn wait_for_turn(&self, job: &Registered, request: &Request<'_>) -> bool {
+        let key = job.definition.options.rate_by;
+        let key = key.map_or_else(String::new, |key| key.argument(request.args, request.kwargs));
+        while let Turn::After(length, changed) = job.limiter.turn(&key) {
+            if self.has_permit.replace(false) {
+                self.worker.release_permit();
+            }
+            match timeout_after(length, changed.wait()).await {
+                Err(TimedOut) => break,
+                Ok(Ok(())) if self.worker.phase() == Phase::Open => {}
+                Ok(_) => return false,
+            }
+        }
+        if !self.has_permit.get() {
+            match self.worker.permit().await {
+                Ok(permit) if self.worker.phase() == Phase::Open => permit.forget(),
+                _ => return false,
+            }
+            self.has_permit.set(true);
+        }
+        true
     }
 
     async fn run_job(
@@ -357,6 +404,11 @@ impl Drop for Run {
         if self.job.get().is_some() {
             self.count(|stats| stats.running -= 1);
         }
-        self.worker.leave(self.key, self.delivery.take(), self.is_acked.get());
+        self.worker.leave(
+            self.key,
+            self.delivery.take(),
+            self.is_acked.get(),
+            self.has_permit.get(),
+        );
     }
 }

@@ -80,6 +80,15 @@ impl WorkerState {
         if self.phase.get() < to {
             self.phase.set(to);
             self.changed.set();
+            // Runs that wait for their turn are requeued.
+            self.restart_limiters();
+        }
+    }
+
+    /// Has the runs that wait for their turn ask again.
+    pub(crate) fn restart_limiters(&self) {
+        for job in self.app.0.jobs.borrow().values() {
+            job.limiter.restart();
         }
     }
 
@@ -109,8 +118,19 @@ impl WorkerState {
         self.permits.acquire().await
     }
 
+    /// Releases a permit that was forgotten when a job began.
+    pub(crate) fn release_permit(&self) {
+        let _ = self.permits.release(1);
+    }
+
     /// Removes a job whose task has ended. A delivery that is left was not settled.
-    pub(crate) fn leave(&self, key: usize, left: Option<Delivery>, is_acked: bool) {
+    pub(crate) fn leave(
+        &self,
+        key: usize,
+        left: Option<Delivery>,
+        is_acked: bool,
+        has_permit: bool,
+    ) {
         let reason = self.running.remove(key);
         if let Some(delivery) = left {
             self.add_unfinished(delivery, reason, is_acked);
@@ -118,8 +138,9 @@ impl WorkerState {
         if self.running.is_empty() && self.phase.get() > Phase::Open {
             self.changed.set();
         }
-        // The permit that was forgotten when the job began.
-        let _ = self.permits.release(1);
+        if has_permit {
+            self.release_permit();
+        }
     }
 
     /// Leaves a delivery to the worker whose job has not begun.

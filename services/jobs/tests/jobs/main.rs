@@ -19,6 +19,7 @@ mod mixed;
 mod names;
 mod poison;
 mod priorities;
+mod rates;
 mod resends;
 mod retries;
 mod schedules;
