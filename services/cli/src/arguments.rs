@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
+use jiff::Timestamp;
+
+use crate::log::LogOptions;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 the job failed, 2 wrong command line, 3 the broker cannot be reached \
                           or refuses, 4 timed out, 5 any other error, 130 SIGINT, 143 SIGTERM";
@@ -55,6 +58,8 @@ pub(crate) struct Common {
     /// Prints JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -198,6 +203,11 @@ impl CancelOptions {
 pub(crate) enum Shared {
     /// Sends a job and prints its id; with --wait, its value
     Send(SendOptions),
+    /// Prints the value of a job that has ended, or its error
+    Result {
+        /// The job's id
+        id: String,
+    },
     /// Prints how many jobs each queue has
     Status {
         /// The queues; by default, all that the broker lists or the application names
@@ -255,6 +265,9 @@ pub(crate) struct WorkerOptions {
     /// How long running jobs may go on after the first signal
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) grace: Option<Duration>,
+    /// Whether to wait for a broker that is not there yet: `yes` or `no`
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no, default_value = "yes", action = ArgAction::Set)]
+    pub(crate) wait_for_broker: bool,
 }
 
 #[derive(Debug, Args)]
@@ -279,14 +292,26 @@ pub(crate) struct SendOptions {
     /// The queue, instead of the job's own
     #[arg(long)]
     pub(crate) queue: Option<String>,
+    /// The job's id, instead of a random one
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+    /// The job's priority: higher ones run first, in queues that have priorities
+    #[arg(long, value_name = "N")]
+    pub(crate) priority: Option<u8>,
     /// How long the job waits at the broker before it may run
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) countdown: Option<Duration>,
+    /// The moment before which the job does not run, for example `2027-01-31T07:00:00Z`
+    #[arg(long, value_name = "MOMENT", conflicts_with = "countdown")]
+    pub(crate) eta: Option<Timestamp>,
+    /// How long after now the job is revoked unless it has begun
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) expires: Option<Duration>,
     /// Waits until the job has ended
     #[arg(long)]
     pub(crate) wait: bool,
-    /// How long to wait at most
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "wait")]
+    /// How long all of this may take, the connection to the broker included
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -302,6 +327,14 @@ fn one_or_two(text: &str) -> Result<usize, String> {
         "1" => Ok(1),
         "2" => Ok(2),
         _ => Err("1 or 2 is needed".to_owned()),
+    }
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("yes or no is needed".to_owned()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::arguments::{Common, ExecOptions};
+use crate::log::Format;
 use crate::stop::Stop;
 
 /// Executes the application's worker in this process; returns only an error.
@@ -21,6 +22,12 @@ pub(crate) fn worker(common: &Common, options: &ExecOptions) -> Stop {
     }
     if common.json {
         command.arg("--json");
+    }
+    if let Some(targets) = &common.log.log_level {
+        command.arg("--log-level").arg(targets.to_string());
+    }
+    if common.log.log_format == Format::Json {
+        command.args(["--log-format", "json"]);
     }
     let error = command.exec();
     Stop::usage(format!(

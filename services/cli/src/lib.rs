@@ -42,18 +42,26 @@
 //! line). Progress and errors go to standard error, with a spinner on a terminal only. If standard output is a closed
 //! pipe, the command ends silently.
 //!
+//! # Log
+//!
 //! Warnings and errors of `tracing` go to standard error, unless the program has set a subscriber before it calls
-//! [`run`]; `RUST_LOG` chooses other events (see `pikake::log_to_stderr`).
+//! [`run`]. `--log-level` or else `RUST_LOG` chooses other events: `info`, `warn,pikake::jobs=info`. With
+//! `--log-format json`, each line of standard error is a JSON document.
+//!
+//! The target `pikake::jobs` has a line for each end of a job: `done`, `retried` and `revoked` (info), `killed` (warn),
+//! `failed` and `dead` (error); `started` and `requeued` are debug. The fields are `id`, `job`, `queue`, `seconds` (from the
+//! start of the run) and `error`. An outage of a broker is a warning when it begins, further ones after growing pauses, and
+//! `connected again`.
 //!
 //! # Exit codes
 //!
 //! | code | what happened |
 //! | --- | --- |
 //! | 0 | the command has succeeded; a worker has shut down in order |
-//! | 1 | the job failed or was revoked (`send --wait`) |
+//! | 1 | the job failed or was revoked (`send --wait`, `result`) |
 //! | 2 | the command line is wrong |
 //! | 3 | the broker cannot be reached, refuses, or has no such queue or job; there is no such process, it has no console or refuses, or it has no such task |
-//! | 4 | the job has not ended in time (`send --wait --timeout`), nor the task (`cancel`), which go on; the process or its kernel does not answer |
+//! | 4 | the job was not sent or has not ended in time (`send --timeout`, `result`), nor the task (`cancel`), which go on; the process or its kernel does not answer |
 //! | 5 | any other error, for example in the application's setup or of the system |
 //! | 130, 143 | SIGINT or SIGTERM ended the command; of a worker: jobs were interrupted and requeued |
 //!
@@ -61,6 +69,7 @@
 //!
 //! The first SIGTERM or SIGINT is a warm shutdown: the worker takes no more jobs, and running ones may end within the
 //! grace. The second is a cold shutdown: running jobs are interrupted and requeued. The third ends the process.
+//! SIGHUP counts as SIGTERM, unless it was ignored when the worker started, as under `nohup`.
 
 #![forbid(unsafe_code)]
 
@@ -68,8 +77,10 @@ mod arguments;
 mod console;
 mod dead;
 mod exec;
+mod log;
 mod output;
 mod queues;
+mod result;
 mod send;
 mod session;
 mod stop;
@@ -98,13 +109,14 @@ pub fn run(app: App) -> ExitCode {
 
 /// As [`run`], with `line` as the command line. Its first element is the program's name.
 pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode {
-    pikake::log_to_stderr();
     pikake::traps::note_panic_places();
-    app.run_if_child();
     let AppLine { common, command } = match AppLine::try_parse_from(line) {
         Ok(line) => line,
         Err(error) => return print_usage(&error),
     };
+    log::start(&common.log);
+    // It has the command line of its worker.
+    app.run_if_child();
     finish(|| {
         let app = with_broker(app, &common)?;
         let output = Output::new(common.json);
@@ -120,11 +132,11 @@ pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode 
 
 /// The `main` of the program `pikake`.
 pub fn tool() -> ExitCode {
-    pikake::log_to_stderr();
     let ToolLine { common, command } = match ToolLine::try_parse() {
         Ok(line) => line,
         Err(error) => return print_usage(&error),
     };
+    log::start(&common.log);
     let output = Output::new(common.json);
     finish(|| match command {
         None => console::list(output),
@@ -159,7 +171,8 @@ fn shared(app: App, command: Shared, output: Output) -> Result<(), Stop> {
     }
     session::run(SignalMode::Interrupt, async move {
         match command {
-            Shared::Send(options) => send::run(&app, options, &output).await,
+            Shared::Send(options) => send::run(&app, options, output).await,
+            Shared::Result { id } => result::run(&app, id, output).await,
             Shared::Status { queues } => queues::status(&app, &queues, &output).await,
             Shared::Purge { queue, yes } => queues::purge(&app, &queue, yes, &output).await,
             Shared::Dead { command } => dead::run(&app, command, &output).await,

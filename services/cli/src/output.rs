@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 pub(crate) use pikake::console::text::table;
 use serde_json::Value;
 
+use crate::log::write_line;
 use crate::stop::Stop;
 
 /// How often the spinner moves.
@@ -48,8 +49,7 @@ impl Output {
 
 /// Writes a line for people to standard error.
 pub(crate) fn note(text: &str) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "{text}");
+    write_line("INFO", text);
 }
 
 /// `1 job`, `2 jobs`.

@@ -29,7 +29,7 @@ pub(crate) async fn open_broker(app: &App) -> Result<Rc<dyn Broker>, Stop> {
             "there is no database `{path}`: no job was sent there yet, or the path is wrong"
         )));
     }
-    open(&url).await.map_err(|error| Stop::broker(app, error))
+    open(&url).await.map_err(|error| Stop::connect(app, error))
 }
 
 pub(crate) async fn close(app: &App, broker: &Rc<dyn Broker>) -> Result<(), Stop> {

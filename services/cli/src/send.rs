@@ -1,30 +1,77 @@
 //! `send`: sends a job, and waits for its value.
 
-use pikake::jobs::{App, Call, Failure, JobError};
-use pikake::timeout_after;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake::jobs::{App, Call, JobError, OutcomeState};
+use pikake::{TimedOut, spawn, timeout_after};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::SendOptions;
 use crate::output::{Output, Spinner, note};
+use crate::result::{failed, revoked};
 use crate::stop::Stop;
 
-pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Result<(), Stop> {
+/// How far the command has come, for an error at its time limit.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// The broker has not let the program in.
+    Connecting,
+    /// The job may have been sent.
+    Sending,
+    /// The job was sent.
+    Sent,
+}
+
+/// What the command knows so far.
+#[derive(Debug)]
+struct Progress {
+    stage: Cell<Stage>,
+    facts: RefCell<Value>,
+}
+
+pub(crate) async fn run(app: &App, options: SendOptions, output: Output) -> Result<(), Stop> {
     let sender = sender(app)?;
     let call = call(app, &sender, &options)?;
     let queue = options.queue.clone().unwrap_or_else(|| queue_of(app, &options.name));
-    let connected = sender.connect().await.map_err(|error| Stop::app_at(app, error))?;
-    let handle = call.on(&connected).send().await.map_err(|error| Stop::send(app, error))?;
+    let progress = Rc::new(Progress {
+        stage: Cell::new(Stage::Connecting),
+        facts: RefCell::new(json!({ "job": options.name, "queue": queue })),
+    });
+    let limit = options.timeout;
+    let name = options.name.clone();
+    let sending = spawn(send(app.clone(), sender, call, options, output, progress.clone()));
+    let Some(limit) = limit else { return sending.await.map_err(Stop::other)? };
+    // Nothing of the task is waited for after the limit: the broker may not answer.
+    match timeout_after(limit, sending).await {
+        Ok(sent) => sent.map_err(Stop::other)?,
+        Err(TimedOut) => Err(late(&progress, limit, &name, &queue, output)),
+    }
+}
+
+/// Sends the job, and waits for its outcome if that is asked for.
+async fn send(
+    app: App,
+    sender: App,
+    call: Call<Value>,
+    options: SendOptions,
+    output: Output,
+    progress: Rc<Progress>,
+) -> Result<(), Stop> {
+    let connected = sender.connect().await.map_err(|error| Stop::app_at(&app, error))?;
+    progress.stage.set(Stage::Sending);
+    let handle = call.on(&connected).send().await.map_err(|error| Stop::send(&app, error))?;
     let id = handle.id().0.clone();
-    let mut facts = json!({ "id": id, "job": options.name, "queue": queue });
+    progress.facts.borrow_mut()["id"] = id.clone().into();
+    progress.stage.set(Stage::Sent);
     let mut ended = Ok(());
     if options.wait {
         let _waiting = Spinner::new(format!("{} {id}", options.name));
-        let waited = match options.timeout {
-            None => Some(handle.wait().await),
-            Some(limit) => timeout_after(limit, handle.wait()).await.ok(),
-        };
-        ended = add_outcome(app, waited, &mut facts, &options, &queue);
+        let waited = handle.wait().await;
+        ended = add_outcome(&app, waited, &mut progress.facts.borrow_mut(), &options.name);
     }
+    let facts = progress.facts.borrow().clone();
     // The exit code is that of the job's failure even if standard output cannot be written.
     let printed = match &ended {
         Ok(()) => output.answer(|| facts.clone(), || text(&facts)),
@@ -33,9 +80,36 @@ pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Res
         }
         Err(_) => Ok(()),
     };
-    drop(handle);
-    let closed = connected.close().await.map_err(|error| Stop::broker(app, error));
+    // Dropped, it would remove the outcome, for which `result` may ask later.
+    std::mem::forget(handle);
+    let closed = connected.close().await.map_err(|error| Stop::broker(&app, error));
     ended.and(printed).and(closed)
+}
+
+/// The command has not ended within its limit.
+fn late(progress: &Progress, limit: Duration, name: &str, queue: &str, output: Output) -> Stop {
+    let why = match progress.stage.get() {
+        Stage::Connecting => {
+            format!("{name} was not sent: the broker has not answered within {limit:?}")
+        }
+        Stage::Sending => format!(
+            "{name} may have been sent or not: the broker has not confirmed it within {limit:?}"
+        ),
+        Stage::Sent => {
+            let mut facts = progress.facts.borrow().clone();
+            let id = facts["id"].as_str().unwrap_or_default().to_owned();
+            if output.is_json() {
+                facts["state"] = Value::Null;
+                // The exit code says more than an output that cannot be written.
+                let _ = output.answer(|| facts, String::new);
+            }
+            format!(
+                "{name} has not ended within {limit:?}; the job goes on, with id {id}\nDoes a worker run? `status \
+                 {queue}` shows the waiting jobs."
+            )
+        }
+    };
+    Stop::timed_out(why).abruptly()
 }
 
 /// The application without its setup hook, schedules and jobs, which only its worker uses.
@@ -90,61 +164,49 @@ fn call(app: &App, sender: &App, options: &SendOptions) -> Result<Call<Value>, S
     if let Some(length) = options.countdown {
         call = call.countdown(length);
     }
+    if let Some(moment) = options.eta {
+        call = call.eta(moment.into());
+    }
+    if let Some(length) = options.expires {
+        call = call.expires(length);
+    }
+    if let Some(priority) = options.priority {
+        call = call.priority(priority);
+    }
+    if let Some(id) = &options.id {
+        call = call.id(id);
+    }
     Ok(call.on(sender))
 }
 
 /// Adds the job's outcome to the facts, and returns how the command ends.
 fn add_outcome(
     app: &App,
-    waited: Option<Result<Value, JobError>>,
+    waited: Result<Value, JobError>,
     facts: &mut Value,
-    options: &SendOptions,
-    queue: &str,
+    name: &str,
 ) -> Result<(), Stop> {
-    let name = &options.name;
     match waited {
-        Some(Ok(value)) => {
-            facts["state"] = "SUCCESS".into();
+        Ok(value) => {
+            facts["state"] = OutcomeState::Success.as_str().into();
             facts["value"] = value;
             Ok(())
         }
-        Some(Err(JobError::Failed(failure))) => {
-            note(&format!("error: {name} failed: {failure}"));
-            if failure.kind == "NotRegistered" {
+        Err(JobError::Failed(failure)) => {
+            let is_unknown = failure.kind == "NotRegistered";
+            let stop = failed(facts, name, failure);
+            if is_unknown {
+                let queue = facts["queue"].as_str().unwrap_or_default();
                 note(&format!(
                     "The worker of queue `{queue}` does not know this job. Its message is dead (`dead list {queue}`); \
                      when a worker knows the job, run `dead replay {queue}`."
                 ));
             }
-            if let Some(traceback) = &failure.traceback {
-                note(traceback);
-            }
-            facts["state"] = "FAILURE".into();
-            facts["error"] = error(failure);
-            Err(Stop::job_failed())
+            Err(stop)
         }
-        Some(Err(JobError::Revoked(why))) => {
-            note(&format!("error: {name} was revoked: {why}"));
-            facts["state"] = "REVOKED".into();
-            facts["error"] = why.into();
-            Err(Stop::job_failed())
-        }
-        Some(Err(error)) => Err(Stop::wait(app, error)),
-        None => {
-            facts["state"] = Value::Null;
-            let limit = options.timeout.unwrap_or_default();
-            Err(Stop::timed_out(format!(
-                "{name} has not ended within {limit:?}; the job goes on, with id {}\nDoes a worker run? \
-                 `status {queue}` shows the waiting jobs.",
-                facts["id"].as_str().unwrap_or_default()
-            )))
-        }
+        Err(JobError::Revoked(why)) => Err(revoked(facts, name, why)),
+        Err(error) => Err(Stop::wait(app, error)),
     }
-}
-
-fn error(failure: Failure) -> Value {
-    let Failure { kind, module, message, traceback, .. } = failure;
-    json!({ "kind": kind, "module": module, "message": message, "traceback": traceback })
 }
 
 /// The value of a job that was waited for, or the id.

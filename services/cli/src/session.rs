@@ -28,7 +28,11 @@ pub(crate) fn run(
         }
     };
     let ended = kernel.try_run(command);
-    kernel.shutdown();
+    match &ended {
+        // Its tasks may wait for a broker that does not answer.
+        Ok(Err(stop)) if stop.is_abrupt() => std::mem::forget(kernel),
+        _ => kernel.shutdown(),
+    }
     let taken = on_signals.as_ref().and_then(pikake::OnSignals::taken);
     match (ended, taken) {
         (Ok(Ok(())), _) => Ok(()),

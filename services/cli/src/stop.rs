@@ -1,12 +1,14 @@
 //! How a command fails: its error message and exit code.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use pikake::console::client::ClientError;
 use pikake::console::text::escaped;
 use pikake::jobs::{App, AppError, BrokerError, JobError, PublishFailure, SendError};
+
+use crate::log::write_line;
 
 const JOB_FAILED: u8 = 1;
 const USAGE: u8 = 2;
@@ -22,15 +24,31 @@ pub(crate) struct Stop {
     code: u8,
     /// `None` if the message was printed already, or none is needed.
     message: Option<String>,
+    /// Whether the process ends without waiting for what is under way.
+    is_abrupt: bool,
 }
 
 impl Stop {
     fn new(code: u8, message: impl Display) -> Self {
-        Self { code, message: Some(message.to_string()) }
+        Self { code, message: Some(message.to_string()), is_abrupt: false }
+    }
+
+    /// A failure whose message was printed already.
+    fn silent(code: u8) -> Self {
+        Self { code, message: None, is_abrupt: false }
+    }
+
+    /// The same failure, which ends the process without waiting for what is under way.
+    pub(crate) fn abruptly(self) -> Self {
+        Self { is_abrupt: true, ..self }
+    }
+
+    pub(crate) fn is_abrupt(&self) -> bool {
+        self.is_abrupt
     }
 
     pub(crate) fn job_failed() -> Self {
-        Self { code: JOB_FAILED, message: None }
+        Self::silent(JOB_FAILED)
     }
 
     pub(crate) fn usage(message: impl Display) -> Self {
@@ -52,7 +70,7 @@ impl Stop {
     /// Standard output cannot be written. A closed pipe is no failure.
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self { code: 0, message: None },
+            io::ErrorKind::BrokenPipe => Self::silent(0),
             _ => Self::other(format!("standard output cannot be written: {error}")),
         }
     }
@@ -64,7 +82,7 @@ impl Stop {
 
     /// A signal ended the command.
     pub(crate) fn signal(number: i32, message: Option<String>) -> Self {
-        Self { code: u8::try_from(SIGNAL_BASE + number).unwrap_or(OTHER), message }
+        Self { message, ..Self::silent(u8::try_from(SIGNAL_BASE + number).unwrap_or(OTHER)) }
     }
 
     /// An application that could not be connected or run.
@@ -79,21 +97,29 @@ impl Stop {
     /// As [`app`](Self::app), with the broker's URL in the message.
     pub(crate) fn app_at(app: &App, error: AppError) -> Self {
         match error {
-            AppError::Broker(error) => Self::broker(app, error),
+            AppError::Broker(error) => Self::connect(app, error),
             error => Self::app(error),
         }
+    }
+
+    /// The broker could not be opened.
+    pub(crate) fn connect(app: &App, error: BrokerError) -> Self {
+        let is_lost_server =
+            matches!(error, BrokerError::Lost(_)) && !app.url().starts_with("sqlite://");
+        let mut stop = Self::broker(app, error);
+        if let (true, Some(message)) = (is_lost_server, &mut stop.message) {
+            message.push_str(
+                "\nIs it running? On Debian, `apt-get install rabbitmq-server` installs and starts one; without any \
+                 server, there is `--broker sqlite:///path/to/jobs.db`.",
+            );
+        }
+        stop
     }
 
     /// A call to the broker failed.
     pub(crate) fn broker(app: &App, error: BrokerError) -> Self {
         let url = app.redacted_url();
-        let is_server = !url.starts_with("sqlite://");
         let message = match error {
-            BrokerError::Lost(why) if is_server => format!(
-                "the broker {url} cannot be reached: {why}\n\
-                 Is it running? On Debian, `apt-get install rabbitmq-server` installs and starts one; without any \
-                 server, there is `--broker sqlite:///path/to/jobs.db`."
-            ),
             BrokerError::Lost(why) => format!("the broker {url} cannot be reached: {why}"),
             BrokerError::Refused(why) => format!("the broker {url} refuses: {why}"),
             BrokerError::Io(error) => format!("the broker {url} failed: {error}"),
@@ -119,7 +145,7 @@ impl Stop {
 
     /// A task that was asked to end has not ended yet. The command has said so.
     pub(crate) fn task_lives() -> Self {
-        Self { code: TIMED_OUT, message: None }
+        Self::silent(TIMED_OUT)
     }
 
     /// A call for one queue failed, which may not exist.
@@ -155,8 +181,7 @@ impl Stop {
     /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "error: {message}");
+            write_line("ERROR", &format!("error: {message}"));
         }
         ExitCode::from(self.code)
     }

@@ -3,14 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use pikake::console::Console;
 use pikake::console::place::{Setting, VARIABLE};
-use pikake::jobs::{App, JobStats, Report, ShutdownHandle};
-use pikake::signal::{SIGINT, SIGTERM, Signals, signal_name};
-use pikake::spawn;
+use pikake::jobs::{App, AppError, JobStats, Report, ShutdownHandle};
+use pikake::signal::{SIGHUP, SIGINT, SIGTERM, Signals, signal_name};
 use pikake::task::CancelOnDrop;
 use pikake::traps::TaskRef;
+use pikake::{sleep, spawn};
 use serde_json::{Value, json};
 
 use crate::arguments::WorkerOptions;
@@ -18,6 +19,11 @@ use crate::output::{Output, jobs_text, note, table};
 use crate::stop::{SIGNAL_BASE, Stop};
 
 const HEAD: [&str; 7] = ["job", "done", "failed", "retried", "revoked", "dead", "given back"];
+
+/// The pause after the first attempt to connect to a broker that is not there yet.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The worker's shutdown handle, and the signals so far.
 #[derive(Debug, Default)]
@@ -56,7 +62,9 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
         app = app.processes(count);
     }
     let state = Rc::new(SignalState::default());
-    let signals = Signals::new([SIGINT, SIGTERM]).map_err(Stop::other)?;
+    let hangup = Some(SIGHUP).filter(|signal| !is_ignored(*signal));
+    let signals = [SIGINT, SIGTERM].into_iter().chain(hangup);
+    let signals = Signals::new(signals).map_err(Stop::other)?;
     let mut worker = app.worker().on_start({
         let (state, url) = (state.clone(), app.redacted_url());
         move |handle| {
@@ -76,7 +84,15 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
     if !options.queues.is_empty() {
         worker = worker.queues(options.queues);
     }
-    let task = spawn(worker.run());
+    let task = spawn({
+        let app = app.clone();
+        async move {
+            if options.wait_for_broker {
+                connect(&app).await?;
+            }
+            worker.run().await
+        }
+    });
     let _listening = listen(signals, state.clone(), task.task_ref().clone());
     let ended = task.await.map_err(Stop::other)?;
     let was_ready = state.shutdown.take().is_some();
@@ -101,11 +117,36 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
     }
 }
 
+/// Connects, however often that takes.
+async fn connect(app: &App) -> Result<(), AppError> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match app.clone().connect().await {
+            Err(AppError::Broker(error)) if error.is_lost() => {
+                let (broker, retry_in) = (app.redacted_url(), pause.as_secs_f64());
+                tracing::warn!(broker, %error, retry_in, "waits for the broker");
+                sleep(pause).await?;
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+            connected => return connected.map(drop),
+        }
+    }
+}
+
+/// Whether the process was started with this signal ignored, as `nohup` does. `false` where the system does not say.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
 /// The first signal starts a warm shutdown, the second a cold one, the third ends the process.
 fn listen(mut signals: Signals, state: Rc<SignalState>, worker: TaskRef) -> CancelOnDrop<()> {
     let listener = async move {
         while let Ok(signal) = signals.next().await {
             let name = signal_name(signal).unwrap_or("signal");
+            let signal = if signal == SIGHUP { SIGTERM } else { signal };
             state.signal.set(Some(signal));
             state.signals.update(|signals| signals + 1);
             let shutdown = state.shutdown.borrow().clone();

@@ -120,12 +120,46 @@ fn replay_runs_a_job_that_was_unknown() {
 }
 
 #[test]
+fn options_of_send_reach_the_job() {
+    let place = Place::new();
+    let send = |more: &[&str]| place.pikake(&[&["send", "add", "1", "2"], more].concat());
+    assert_eq!(send(&["--id", "later", "--eta", "2100-01-31T07:00:00+01:00"]), "later");
+    assert_eq!(place.counts("pikake")["delayed"], 1);
+    send(&["--id", "late", "--expires", "0"]);
+    let worker = place.worker(&application(), &["worker"]);
+    wait_for("the expiry", || place.run(&pikake(), &["result", "late"]).code == Some(1));
+    place.run(&pikake(), &["result", "late"]).failed(1, &["late was revoked: expired"]);
+    assert_eq!(place.counts("pikake")["delayed"], 1);
+    drop(worker);
+}
+
+#[test]
+fn result_has_state_value_and_error() {
+    let place = Place::new();
+    place.run(&pikake(), &["result", "nope"]).failed(3, &["there is no database"]);
+    let worker = place.worker(&application(), &["worker"]);
+    place.pikake(&["send", "add", "2", "3", "--id", "sum", "--wait"]);
+    assert_eq!(place.pikake(&["result", "sum"]), "5");
+    let sum = place.run(&pikake(), &["result", "sum", "--json"]).json();
+    assert_eq!(sum, json!({ "id": "sum", "state": "SUCCESS", "value": 5 }));
+    place.run(&pikake(), &["send", "fails", "\"no luck\"", "--id", "bad", "--wait"]).failed(1, &[]);
+    let bad = place.run(&pikake(), &["result", "bad", "--json"]);
+    bad.failed(1, &["bad failed", "no luck"]);
+    let bad = bad.json();
+    assert_eq!((&bad["state"], &bad["error"]["message"]), (&json!("FAILURE"), &json!("no luck")));
+    place.run(&pikake(), &["result", "nope"]).failed(3, &["no result of job nope is known"]);
+    drop(worker);
+}
+
+#[test]
 fn wrong_command_lines_are_refused() {
     let place = Place::new();
     let wrong = |arguments: &[&str], said: &[&str]| place.run(&pikake(), arguments).failed(2, said);
     wrong(&["send", "add", "1", "x y"], &["argument 2 of `add`, `x y`, is not JSON", "'\"x y\"'"]);
     wrong(&["send", "add", "--kwargs", "[1]"], &["--kwargs `[1]` is not a JSON object"]);
-    wrong(&["send", "add", "--timeout", "1"], &["--wait"]);
+    wrong(&["send", "add", "--eta", "noon"], &["--eta"]);
+    wrong(&["send", "add", "--eta", "2027-01-31T07:00:00Z", "--countdown", "1"], &["--countdown"]);
+    wrong(&["send", "add", "--priority", "256"], &["--priority"]);
     wrong(&["send", "add", "--countdown", "-1"], &["--countdown"]);
     wrong(&["send"], &["NAME"]);
     wrong(&["dance"], &["dance"]);
@@ -155,8 +189,6 @@ fn missing_brokers_and_queues_are_errors() {
     let down = place.run(&pikake(), &["send", "add", "1", "2", "--broker", &url]);
     down.failed(3, &["cannot be reached", &address.to_string(), "rabbitmq-server", "sqlite://"]);
     assert!(!down.err.contains("secret"), "{down:?}");
-    let down = place.run(&application(), &["worker", "--broker", &url]);
-    down.failed(3, &["cannot be reached"]);
     place.pikake(&["send", "add", "1", "2"]);
     for command in [&["status", "nope"][..], &["purge", "nope"], &["dead", "list", "nope"]] {
         missing(command, &["there is no queue `nope`", "`status` shows"]);

@@ -101,7 +101,8 @@ fn worker_has_a_console_by_the_variable() {
     let place = Place::new();
     let mut command = place.command(&application(), &["worker"]);
     command.env("XDG_RUNTIME_DIR", runtime.path()).env("PIKAKE_CONSOLE", "1");
-    let worker = Running::start(command);
+    let mut worker = Running::start(command);
+    worker.until("the worker is ready");
     let pid = worker.id().to_string();
     let look = |what: &str| {
         let mut command = Command::new(pikake());

@@ -1,8 +1,11 @@
-//! Tests of the programs: the command line, its commands and examples, signals, RabbitMQ, and the page about a process.
+//! Tests of the programs: the command line, its commands and examples, signals, the log, brokers that
+//! are away, RabbitMQ, and the page about a process.
 
 mod commands;
 mod console;
 mod examples;
+mod log;
+mod outages;
 mod rabbit;
 mod signals;
 mod support;

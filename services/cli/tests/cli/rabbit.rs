@@ -41,6 +41,9 @@ fn each_command_works_on_rabbitmq() {
     wait_for("the dead", || place.counts("pikake")["dead"] == 1);
     let dead = place.run(&pikake(), &["dead", "list", "pikake", "--json"]).json();
     assert_eq!(dead["job"], "late");
+    place
+        .run(&pikake(), &["result", "sum"])
+        .failed(3, &["RabbitMQ keeps no results", "send --wait"]);
     worker.signal(Signal::TERM);
     let report = worker.end();
     assert_eq!((report.code, &report.json()["all"]["done"]), (Some(0), &json!(2)));
@@ -84,6 +87,9 @@ fn wrong_password_is_refused() {
     let refused = place.run(&pikake(), &["status", "--broker", &url]);
     refused.failed(3, &["refuses", "ACCESS_REFUSED"]);
     assert!(!refused.err.contains("wrong"), "{refused:?}");
+    // It waits for a broker that is not there, and not for another password.
+    let refused = place.run(&application(), &["worker", "--broker", &url]);
+    refused.failed(3, &["refuses", "ACCESS_REFUSED"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Signals to a worker and to a program that waits for a job: no job is lost.
 
+use std::path::Path;
+
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -28,6 +30,29 @@ fn first_signal_waits_for_running_jobs() {
         let counts = place.counts("pikake");
         assert_eq!((&counts["ready"], &counts["taken"]), (&json!(0), &json!(0)));
     }
+}
+
+#[test]
+fn hangup_is_a_warm_shutdown() {
+    let place = Place::new();
+    let (mut worker, _) = napping(&place, &["--grace", "0.2"], "600000");
+    worker.signal(Signal::HUP);
+    worker.until("SIGHUP: waiting for running jobs");
+    worker.end().failed(143, &["interrupted and requeued: 1 job"]);
+}
+
+#[test]
+fn ignored_hangup_stays_ignored() {
+    let place = Place::new();
+    let application = application();
+    let line = ["-c", r#"trap "" HUP; exec "$0" worker"#, application.to_str().unwrap()];
+    let worker = place.worker(Path::new("/bin/sh"), &line);
+    worker.signal(Signal::HUP);
+    assert_eq!(place.pikake(&["send", "add", "1", "2", "--wait"]), "3");
+    worker.signal(Signal::TERM);
+    let ended = worker.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!ended.err.contains("SIGHUP"), "{ended:?}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub(crate) mod broker;
 pub(crate) mod rabbit;
 
 /// A limit for anything that should happen.
