@@ -121,6 +121,8 @@ pub(crate) struct Running {
     pub(crate) grace: RefCell<Option<CancelOnDrop<()>>>,
     /// The task of the call was asked to end.
     is_interrupted: Cell<bool>,
+    /// The service's own handler was polled, and not only the interceptors around it.
+    pub(crate) is_begun: Cell<bool>,
 }
 
 impl Running {
@@ -136,6 +138,7 @@ impl Running {
             channels: RefCell::new(channels),
             grace: RefCell::default(),
             is_interrupted: Cell::new(false),
+            is_begun: Cell::new(false),
         })
     }
 
@@ -157,8 +160,9 @@ impl Running {
 pub(crate) async fn handle(end: EndOfCall, handler: Handler) {
     let (core, running) = (end.session.core().clone(), end.running.clone());
     let grace = core.options.grace;
-    let (info, span) = (running.info.clone(), end.span.clone());
-    let mut body = Caught { handler: Some(handler), is_begun: false, core, info, span };
+    let span = end.span.clone();
+    let mut body =
+        Caught { handler: Some(handler), is_begun: false, core, running: running.clone(), span };
     match until_deadline(&running, grace, &mut body).await {
         Some(Ok(answer)) => end.answer(answer),
         Some(Err(panic)) => end.panicked(&panic),
@@ -206,7 +210,7 @@ struct Caught {
     /// The interceptors are around the handler.
     is_begun: bool,
     core: Rc<Core>,
-    info: Rc<CallInfo>,
+    running: Rc<Running>,
     span: Span,
 }
 
@@ -221,9 +225,9 @@ impl Caught {
     fn poll_handler(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
         if !mem::replace(&mut self.is_begun, true) {
             // Without values the task has ended.
-            let _ = current().set_local(key(), self.info.clone());
+            let _ = current().set_local(key(), self.running.info.clone());
             let handler = self.handler.take();
-            self.handler = handler.map(|handler| self.core.intercepted(&self.info, handler));
+            self.handler = handler.map(|handler| self.core.intercepted(&self.running, handler));
         }
         let handler = self.handler.as_mut().expect("a handler is not polled after its end");
         handler.as_mut().poll(cx)
@@ -250,7 +254,7 @@ impl Future for Caught {
 impl Drop for Caught {
     fn drop(&mut self) {
         if let Err(panic) = self.drop_handler() {
-            log_panic(&self.info, &panic);
+            log_panic(&self.running.info, &panic);
         }
     }
 }
@@ -320,7 +324,7 @@ impl EndOfCall {
         match encoded {
             Ok(Ok(flags)) => {
                 self.is_answered.set(true);
-                if self.session.put_answer(self.running.info.id, flags, &body) {
+                if self.session.put_answer(&self.running, flags, &body) {
                     let is_error = flags & ERROR != 0;
                     self.outcome.set(if is_error { Outcome::Error } else { Outcome::Answered });
                 }
@@ -342,18 +346,21 @@ impl EndOfCall {
             _ => Outcome::Ended,
         });
         if !self.is_answered.replace(true) {
-            self.session.put_failure(self.running.info.id, failure, text);
+            self.session.put_failure(&self.running, failure, text);
         }
     }
 }
 
 impl Drop for EndOfCall {
     fn drop(&mut self) {
-        let id = self.running.info.id;
         if !self.is_answered.get() {
-            self.session.put_failure(id, Failure::Ended, "the handler was dropped");
+            let failure = match self.running.is_begun.get() || !self.session.is_leaving() {
+                true => Failure::Ended,
+                false => Failure::ShuttingDown,
+            };
+            self.session.put_failure(&self.running, failure, "the handler was dropped");
         }
-        self.session.call_ended(id);
+        self.session.call_ended(self.running.info.id);
         self.figures.ended(self.outcome.get(), self.began);
         if !self.span.is_disabled() {
             self.span.record("outcome", self.outcome.get().name());

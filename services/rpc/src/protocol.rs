@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `REQUEST` | client | a new call, greater than all before | method (4 bytes, the lowest first) · with `DEADLINE` what is left in µs (number) · with `METADATA` the metadata · arguments |
 //! | `NOTICE` | client | as `REQUEST` | as `REQUEST`; nothing answers a notice |
-//! | `ANSWER` | server | the call | the value; with `ERROR` the service's error; with `FAILURE` a code (1 byte) and a text |
+//! | `ANSWER` | server | the call | the value; with `ERROR` the service's error; with `FAILURE` a code (1 byte) and a text, and `BEGUN` if the service's own handler had begun |
 //! | `CANCEL` | client | the call | |
 //! | `ITEM` | both | the call | channel (number) · an item |
 //! | `END` | both | the call | channel (number): no more items; with `INCOMPLETE` some are missing |
@@ -46,6 +46,8 @@ pub(crate) const METADATA: u8 = 2;
 pub(crate) const ERROR: u8 = 1;
 /// An answer is a failure.
 pub(crate) const FAILURE: u8 = 2;
+/// The handler of a failure had begun. Interceptors are none of it.
+pub(crate) const BEGUN: u8 = 4;
 
 /// Items are missing before the end of a channel.
 pub(crate) const INCOMPLETE: u8 = 1;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pikake_net::{Closing, Farewell, Listener, ListenerFailed, Patience, serve_until};
 use pikake_traps::figures::of_kernel;
 
-use crate::call::CallInfo;
+use crate::call::{CallInfo, Running};
 use crate::codec::ArgumentReader;
 use crate::figures::{MethodFigures, ServerFigures};
 use crate::packet_error::PacketError;
@@ -103,8 +103,19 @@ impl Core {
         Some(Place(self.under_way.clone()))
     }
 
-    pub(crate) fn intercepted(&self, info: &Rc<CallInfo>, handler: Handler) -> Handler {
-        self.interceptors.iter().rev().fold(handler, |next, interceptor| interceptor(info, next))
+    /// The interceptors around a handler, which is polled at once if there are none.
+    pub(crate) fn intercepted(&self, running: &Rc<Running>, handler: Handler) -> Handler {
+        if self.interceptors.is_empty() {
+            running.is_begun.set(true);
+            return handler;
+        }
+        let begun = running.clone();
+        let handler: Handler = Box::pin(async move {
+            begun.is_begun.set(true);
+            handler.await
+        });
+        let around = |next, interceptor: &Interceptor| interceptor(&running.info, next);
+        self.interceptors.iter().rev().fold(handler, around)
     }
 
     pub(crate) fn note_interrupted(&self, calls: impl Iterator<Item = UnfinishedCall>) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{ArgumentReader, Codec};
 use crate::error::{CallError, CallFailure, Error, Executed};
-use crate::protocol::{ERROR, FAILURE, Failure, method_number};
+use crate::protocol::{BEGUN, ERROR, FAILURE, Failure, method_number};
 
 /// A method of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,18 +215,18 @@ impl Answered {
         }
         let code = self.body.first().and_then(|&number| Failure::from_number(number));
         let text = String::from_utf8_lossy(self.body.get(1..).unwrap_or_default()).into_owned();
-        let (failure, executed) = match code {
-            Some(Failure::UnknownMethod) => (CallFailure::UnknownMethod, Executed::No),
-            Some(Failure::Arguments) => (CallFailure::Arguments(text), Executed::No),
-            Some(Failure::Overloaded) => (CallFailure::Overloaded, Executed::No),
-            Some(Failure::ShuttingDown) => (CallFailure::ShuttingDown, Executed::No),
-            Some(Failure::Refused) => (CallFailure::Refused(text), Executed::No),
-            Some(Failure::Panicked) => (CallFailure::Panicked, Executed::Yes),
-            Some(Failure::Ended) => (CallFailure::Ended(text), Executed::Yes),
-            Some(Failure::Answer) => (CallFailure::Answer(text), Executed::Yes),
+        let failure = match code {
+            Some(Failure::UnknownMethod) => CallFailure::UnknownMethod,
+            Some(Failure::Arguments) => CallFailure::Arguments(text),
+            Some(Failure::Overloaded) => CallFailure::Overloaded,
+            Some(Failure::ShuttingDown) => CallFailure::ShuttingDown,
+            Some(Failure::Refused) => CallFailure::Refused(text),
+            Some(Failure::Panicked) => CallFailure::Panicked,
+            Some(Failure::Answer) => CallFailure::Answer(text),
             // A server that is newer knows other failures.
-            None => (CallFailure::Ended(text), Executed::Maybe),
+            Some(Failure::Ended) | None => CallFailure::Ended(text),
         };
+        let executed = if self.flags & BEGUN == 0 { Executed::No } else { Executed::Yes };
         Err(self.error(failure, executed))
     }
 }

@@ -35,8 +35,8 @@ use crate::packet_error::PacketError;
 use crate::packets::{Outbox, Packet, PacketReader, open};
 use crate::peer::{Peer, Transport};
 use crate::protocol::{
-    ANSWER, CANCEL, ClientGreeting, DEADLINE, FAILURE, Failure, LEAVE, METADATA, METHOD_BYTES,
-    Metadata, NOTICE, REQUEST, ServerGreeting, take_metadata,
+    ANSWER, BEGUN, CANCEL, ClientGreeting, DEADLINE, FAILURE, Failure, LEAVE, METADATA,
+    METHOD_BYTES, Metadata, NOTICE, REQUEST, ServerGreeting, take_metadata,
 };
 use crate::server::{Core, UnfinishedCall};
 use crate::signal::{Either, either, signal};
@@ -168,6 +168,11 @@ impl Session {
 
     pub(crate) fn codec(&self) -> Codec {
         self.client.codec
+    }
+
+    /// Whether the server takes no more calls.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.get()
     }
 
     async fn serve<S: Read>(
@@ -360,7 +365,7 @@ impl Session {
                 true => {
                     tracing::debug!(peer = %self.peer, ?failure, text, "a notice was not taken")
                 }
-                false => self.put_failure(id, failure, text),
+                false => self.put_failure_of(id, FAILURE, failure, text),
             }
             Ok(())
         };
@@ -432,23 +437,28 @@ impl Session {
     }
 
     /// Queues an answer, or a failure if the client takes no answer of that size. Returns whether it is the answer.
-    pub(crate) fn put_answer(&self, id: u64, flags: u8, body: &[u8]) -> bool {
-        let put = self.out.put((ANSWER, flags, id), |bytes| {
+    pub(crate) fn put_answer(&self, running: &Running, flags: u8, body: &[u8]) -> bool {
+        let put = self.out.put((ANSWER, flags, running.info.id), |bytes| {
             bytes.extend_from_slice(body);
             Ok(())
         });
         if let Err(error @ PacketError::TooLarge { .. }) = &put {
-            self.put_failure(id, Failure::Answer, &error.to_string());
+            self.put_failure(running, Failure::Answer, &error.to_string());
         }
         // Another error: the connection has failed, and nobody waits.
         put.is_ok()
     }
 
-    /// Queues the answer of a call that has none of the service. The text is cut if the client takes no packet of that
-    /// size.
-    pub(crate) fn put_failure(&self, id: u64, failure: Failure, text: &str) {
+    /// Queues the answer of a call that has none of the service.
+    pub(crate) fn put_failure(&self, running: &Running, failure: Failure, text: &str) {
+        let flags = if running.is_begun.get() { FAILURE | BEGUN } else { FAILURE };
+        self.put_failure_of(running.info.id, flags, failure, text);
+    }
+
+    /// Queues a failure. The text is cut if the client takes no packet of that size.
+    fn put_failure_of(&self, id: u64, flags: u8, failure: Failure, text: &str) {
         let put = |text: &str| {
-            self.out.put((ANSWER, FAILURE, id), |bytes| {
+            self.out.put((ANSWER, flags, id), |bytes| {
                 bytes.push(failure.number());
                 bytes.extend_from_slice(text.as_bytes());
                 Ok(())

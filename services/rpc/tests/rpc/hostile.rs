@@ -26,6 +26,7 @@ const LEAVE: u8 = 7;
 const NOTICE: u8 = 8;
 
 const FAILURE: u8 = 2;
+const BEGUN: u8 = 4;
 
 #[pikake::service]
 trait Victim {
@@ -332,13 +333,15 @@ fn late_and_useless_packets_are_ignored() {
 fn repeated_cancels_do_not_prolong_the_grace() {
     let served = against_server(async |mut raw, calls| {
         raw.request(REQUEST, 1, ".stubborn", &[]).await;
+        // The handler begins.
+        sleep(Duration::from_millis(1)).await.unwrap();
         for _ in 0..6 {
             raw.send(CANCEL, 1, &[]).await;
             sleep(Duration::from_secs(1)).await.unwrap();
         }
         assert_eq!(calls.0.under_way.get(), 0, "the handler goes on");
         let (kind, flags, id, _) = raw.next().await.unwrap();
-        assert_eq!((kind, flags, id), (ANSWER, FAILURE, 1));
+        assert_eq!((kind, flags, id), (ANSWER, FAILURE | BEGUN, 1));
     });
     assert!(served.is_ok(), "{served:?}");
 }
@@ -486,8 +489,11 @@ fn answers_that_are_none_are_errors() {
         assert_eq!(error.executed, Executed::Yes);
     }
     for body in [&[][..], &[200], &[6, 0xff, 0xfe]] {
-        let error = answered(FAILURE, body).unwrap_err();
-        assert!(matches!(error.failure, CallFailure::Ended(_)), "{error}");
+        for (flags, executed) in [(FAILURE, Executed::No), (FAILURE | BEGUN, Executed::Yes)] {
+            let error = answered(flags, body).unwrap_err();
+            assert!(matches!(error.failure, CallFailure::Ended(_)), "{error}");
+            assert_eq!(error.executed, executed);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use pikake::kernel::inspect::kernel_figures;
 use pikake::net::{self, Closing, MemoryStream, Patience, TcpListener, TcpStream};
 use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
 use pikake::rpc::{
-    Answer, CallError, CallFailure, Client, Executed, Receiver, Server, current_call,
+    Answer, CallError, CallFailure, CallInfo, Client, Executed, Handler, Receiver, Server,
+    current_call,
 };
 use pikake::sim::{Latency, Network, Sim};
 use pikake::traps::{elapsed_since, now};
@@ -231,6 +233,7 @@ const CANCEL: u8 = 2;
 const LEAVE: u8 = 7;
 const NOTICE: u8 = 8;
 const FAILURE: u8 = 2;
+const BEGUN: u8 = 4;
 const DEADLINE: u8 = 1;
 
 fn number(method: &str) -> [u8; 4] {
@@ -327,7 +330,7 @@ fn the_server_knows_the_deadline_by_itself() {
         assert_eq!(keeper.under_way(), 0);
         let mut ids = Vec::new();
         while let Some((kind, flags, id, body)) = raw.next().await {
-            assert_eq!((kind, flags), (ANSWER, FAILURE));
+            assert_eq!((kind, flags), (ANSWER, FAILURE | BEGUN));
             assert_eq!(&body[1..], b"the caller's time is over");
             ids.push(id);
         }
@@ -337,7 +340,8 @@ fn the_server_knows_the_deadline_by_itself() {
         let begun = keeper.0.begun.get();
         let body = [&number("stubborn")[..], &[0]].concat();
         raw.writer.send(Packet::new(REQUEST, 4, &body).with_flags(DEADLINE)).await.unwrap();
-        assert_eq!(raw.next().await.unwrap().2, 4);
+        let (_, flags, id, _) = raw.next().await.unwrap();
+        assert_eq!((flags, id), (FAILURE, 4));
         assert_eq!(keeper.0.begun.get(), begun);
         drop(raw);
         serving.await.unwrap().unwrap();
@@ -964,12 +968,102 @@ fn further_connections_wait() {
     );
 }
 
+/// Interceptors end calls before and after the handler, and the caller learns whether the handler has begun.
+#[test]
+fn failures_tell_whether_the_handler_began() {
+    with_shop(
+        |server| {
+            server.intercept(async |info: Rc<CallInfo>, next: Handler| match info.metadata("act") {
+                Some("refuse") => Answer::refused("before"),
+                Some("panic") => resume_unwind(Box::new("expected")),
+                Some("wait") => {
+                    let _ = sleep(1_000 * SECOND).await;
+                    Answer::refused("interrupted")
+                }
+                Some("refuse late") => {
+                    drop(next.await);
+                    Answer::refused("after")
+                }
+                Some("panic late") => {
+                    drop(next.await);
+                    resume_unwind(Box::new("expected"))
+                }
+                Some("give up") => {
+                    let _ = timeout_after(MS, next).await;
+                    Answer::refused("too slow")
+                }
+                _ => Answer::value(Unwritable),
+            })
+        },
+        async |_, keeper| {
+            let cases = [
+                ("refuse", Executed::No),
+                ("panic", Executed::No),
+                ("wait", Executed::No),
+                ("refuse late", Executed::Yes),
+                ("panic late", Executed::Yes),
+                ("give up", Executed::Yes),
+                ("misanswer", Executed::No),
+            ];
+            for (act, executed) in cases {
+                let before = keeper.0.begun.get();
+                let shop = ShopClient::new(Client::tcp(ADDRESS).with_metadata("act", act));
+                let call = spawn(timeout_after(SECOND, async move { shop.wait(10).await }));
+                let call = call.await.unwrap();
+                let Ok(result) = call else {
+                    assert_eq!((act, keeper.0.begun.get()), ("wait", before));
+                    continue;
+                };
+                let error = result.unwrap_err();
+                assert_eq!(error.executed(), executed, "{act}: {error}");
+                let has_begun = keeper.0.begun.get() > before;
+                assert_eq!(has_begun, executed == Executed::Yes, "{act}");
+            }
+        },
+    );
+}
+
+/// A call that the server's end cancels before its first step may be tried elsewhere.
+#[test]
+fn calls_that_a_server_never_began_were_not_executed() {
+    const SHUTTING_DOWN: u8 = 3;
+    let unbegun = Rc::new(Cell::new(0));
+    for steps in 0..20 {
+        let unbegun = unbegun.clone();
+        pikake::sim::example(async move {
+            let keeper = Keeper::default();
+            let (mut raw, serving) = Raw::connect(server(&keeper), 10_000).await;
+            let id = raw.request("stubborn", &[]).await;
+            for _ in 0..steps {
+                yield_now().await.unwrap();
+            }
+            serving.request_cancel("the server ends");
+            while let Some((kind, flags, at, body)) = raw.next().await {
+                if kind == LEAVE {
+                    continue;
+                }
+                assert_eq!((kind, at), (ANSWER, id));
+                match keeper.0.begun.get() {
+                    0 => {
+                        assert_eq!((flags, body[0]), (FAILURE, SHUTTING_DOWN));
+                        unbegun.set(unbegun.get() + 1);
+                    }
+                    _ => assert_eq!(flags, FAILURE | BEGUN),
+                }
+            }
+            drop(raw);
+            let _ = serving.await.unwrap();
+        });
+    }
+    assert!(unbegun.get() > 0);
+}
+
 #[test]
 fn interceptors_run_in_order() {
     let notes = Rc::new(RefCell::new(Vec::new()));
     let around = |name: &'static str, notes: &Rc<RefCell<Vec<String>>>| {
         let notes = notes.clone();
-        move |info: Rc<pikake::rpc::CallInfo>, next: pikake::rpc::Handler| {
+        move |info: Rc<CallInfo>, next: Handler| {
             let notes = notes.clone();
             async move {
                 notes.borrow_mut().push(format!("{name}: {} begins", info.method));
@@ -982,13 +1076,10 @@ fn interceptors_run_in_order() {
     let (outer, inner) = (around("outer", &notes), around("inner", &notes));
     with_shop(
         |server| {
-            let check =
-                async |info: Rc<pikake::rpc::CallInfo>, next: pikake::rpc::Handler| match info
-                    .metadata("key")
-                {
-                    Some("secret") => next.await,
-                    _ => Answer::refused("the key is missing"),
-                };
+            let check = async |info: Rc<CallInfo>, next: Handler| match info.metadata("key") {
+                Some("secret") => next.await,
+                _ => Answer::refused("the key is missing"),
+            };
             server.intercept(outer).intercept(check).intercept(inner)
         },
         async |shop, keeper| {
