@@ -52,6 +52,11 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/postgres/src/pool.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/rows.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/transaction.rs", 1, "a PostgreSQL to connect to"),
+    (
+        "docs/rpc.md",
+        3,
+        "a program that runs until a signal, kernels on several threads, certificates in files",
+    ),
     ("services/rpc/src/client.rs", 1, "certificates in files"),
     ("src/lib.rs", 1, "a server that runs until a signal ends it"),
     ("task/src/bounded.rs", 1, "requests that never end"),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::net::MemoryStream;
-use pikake::rpc::{Answer, CallError, CallFailure, Client, Error, Server};
+use pikake::rpc::{Answer, CallError, CallFailure, Client, Error, Executed, Server};
 use serde::{Deserialize, Serialize};
 
 /// Runs `test` with a client of one server, over memory.
@@ -273,6 +273,66 @@ fn names_in_messages_are_those_of_the_attributes() {
         "old",
     ];
     assert_eq!(names, all.map(|name| format!("forms.Forms.{name}")));
+}
+
+/// Postcard writes no names of fields and types.
+#[test]
+fn types_that_need_names_fail_with_postcard() {
+    #[derive(Debug, Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Untagged {
+        Number(u8),
+    }
+
+    #[derive(Debug, Serialize, Deserialize)]
+    #[serde(tag = "kind")]
+    enum Tagged {
+        Number { number: u8 },
+    }
+
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Flat {
+        #[serde(flatten)]
+        inner: std::collections::BTreeMap<String, u8>,
+    }
+
+    #[pikake::service]
+    trait Odd {
+        async fn untagged(&self, it: Untagged) -> Untagged;
+        async fn tagged(&self, it: Tagged) -> Tagged;
+        async fn flat(&self, it: Flat) -> Flat;
+    }
+
+    struct Echo;
+
+    impl Odd for Echo {
+        async fn untagged(&self, it: Untagged) -> Untagged {
+            it
+        }
+
+        async fn tagged(&self, it: Tagged) -> Tagged {
+            it
+        }
+
+        async fn flat(&self, it: Flat) -> Flat {
+            it
+        }
+    }
+
+    with_server(
+        || Server::new().add(OddServer::new(Echo)),
+        async |client| {
+            let odd = OddClient::new(client);
+            let flat = Flat { inner: [("number".to_owned(), 1)].into() };
+            for error in [
+                odd.untagged(Untagged::Number(1)).await.unwrap_err(),
+                odd.tagged(Tagged::Number { number: 1 }).await.unwrap_err(),
+                odd.flat(flat).await.unwrap_err(),
+            ] {
+                assert_eq!(error.executed, Executed::No, "{error}");
+            }
+        },
+    );
 }
 
 /// The trait may be of another crate, so the attribute writes the implementation.
