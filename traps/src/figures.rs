@@ -103,10 +103,11 @@ impl Figure {
     }
 }
 
-/// The number of elements of [`Times`]; the last but one begins at four seconds.
-const CLASSES: usize = 24;
+/// The number of elements of [`Times`]. Jobs may take minutes.
+const CLASSES: usize = 32;
 
-/// Lengths of time, counted by powers of two of a microsecond. The last class begins at four seconds.
+/// Lengths of time, counted by powers of two of a microsecond. The last class begins at 2^30
+/// microseconds, which are 18 minutes.
 #[derive(Debug, Default)]
 pub struct Times {
     counts: [Cell<u64>; CLASSES],
@@ -120,6 +121,14 @@ impl Times {
         let count = &self.counts[class.min(CLASSES - 1)];
         count.set(count.get() + 1);
         self.sum.set(self.sum.get().saturating_add(length));
+    }
+
+    /// Adds the lengths that another one has counted.
+    pub fn add(&self, other: &Self) {
+        for (count, more) in self.counts.iter().zip(&other.counts) {
+            count.set(count.get() + more.get());
+        }
+        self.sum.set(self.sum.get().saturating_add(other.sum.get()));
     }
 
     /// The counts, without zeros at the end. Element `n` counts the lengths of less than 2^n microseconds, and of at

@@ -30,6 +30,8 @@
 //! | `pikake_jobs_running` | gauge | and `job` | the jobs that run |
 //! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | the jobs that a worker has taken, and that wait for the end of another one |
 //! | `pikake_jobs_ended` | counter | and `job`, `outcome` | the runs of jobs that have ended: `done`, `failed`, `retried`, `revoked`, `dead` or `given_back` |
+//! | `pikake_jobs_run_time_seconds` | histogram | and `job` | the time from the start of a job's function to its end |
+//! | `pikake_jobs_connected` | gauge | `kernel`, `thread` | the applications with a worker whose connection to the broker is open |
 //! | `pikake_rpc_connections` | gauge | `kernel`, `thread` | the open connections of RPC servers |
 //! | `pikake_rpc_running_calls` | gauge | and `method` | the calls whose handlers run |
 //! | `pikake_rpc_calls` | counter | and `method`, `outcome` | the calls whose handlers have ended: `answered`, `error`, `refused`, `panicked` or `ended` |

@@ -196,5 +196,8 @@ fn text_has_figures_of_jobs() {
         assert_eq!(ended("double", "done"), Some(2.0), "{text}");
         assert_eq!(ended("fails", "failed"), Some(1.0), "{text}");
         assert_eq!(ended("lasts", "done"), Some(0.0), "{text}");
+        let runs = |name| of(&text, "pikake_jobs_run_time_seconds_count", &job(name));
+        assert_eq!((runs("double"), runs("fails")), (Some(2.0), Some(1.0)), "{text}");
+        assert_eq!(of(&text, "pikake_jobs_connected", ""), Some(1.0), "{text}");
     });
 }

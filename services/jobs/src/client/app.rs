@@ -9,6 +9,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use pikake_sync::Mutex;
+use pikake_traps::figures::Times;
 use pikake_traps::{CancelOnDrop, Interrupted, KernelId, sleep, spawn, try_current};
 
 use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
@@ -94,6 +95,8 @@ pub(crate) struct Registered {
     pub(crate) definition: Definition,
     pub(crate) counters: Counters,
     pub(crate) limiter: Limiter,
+    /// How long the runs took.
+    pub(crate) run_times: Times,
 }
 
 impl App {

@@ -5,6 +5,8 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pikake_traps::figures::Times;
+
 use crate::broker::QueueOptions;
 use crate::brokers::check_url;
 use crate::client::app::{App, Registered, SetupHook};
@@ -29,7 +31,12 @@ impl App {
                 queues.entry(queue.to_owned()).or_insert_with(QueueOptions::unspecified);
             }
             let limiter = Limiter::new(definition.options.rate);
-            let job = Registered { definition, counters: Counters::default(), limiter };
+            let job = Registered {
+                definition,
+                counters: Counters::default(),
+                limiter,
+                run_times: Times::default(),
+            };
             let before = self.0.jobs.borrow_mut().insert(name, Rc::new(job));
             assert!(before.is_none(), "two jobs have the name `{name}`: give one of them another");
         }

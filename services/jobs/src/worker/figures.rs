@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use pikake_traps::figures::{Figure, Figures};
+use pikake_traps::figures::{Figure, Figures, Times};
 
 use crate::client::app::{App, Inner};
 use crate::report::JobStats;
@@ -29,20 +29,31 @@ impl WorkerFigures {
 impl Figures for WorkerFigures {
     fn show(&self, shown: &mut Vec<Figure>) {
         let mut waiting = 0;
-        let mut jobs = BTreeMap::<_, JobStats>::new();
-        for app in self.0.borrow().iter().filter_map(Weak::upgrade) {
+        let mut connected = 0;
+        let mut jobs = BTreeMap::<_, (JobStats, Times)>::new();
+        let apps: Vec<_> = self.0.borrow().iter().filter_map(Weak::upgrade).map(App).collect();
+        for App(app) in &apps {
             waiting += app.waiting.get();
             for (name, job) in &*app.jobs.borrow() {
-                jobs.entry(*name).or_default().add(&job.counters.get());
+                let (stats, run_times) = jobs.entry(*name).or_default();
+                stats.add(&job.counters.get());
+                run_times.add(&job.run_times);
             }
             if app.unknown.get() != JobStats::default() {
-                jobs.entry(UNKNOWN).or_default().add(&app.unknown.get());
+                jobs.entry(UNKNOWN).or_default().0.add(&app.unknown.get());
             }
         }
+        for app in &apps {
+            connected += u64::from(app.broker().is_ok_and(|broker| broker.state() == "open"));
+        }
+        let help = "Applications with a worker whose connection to the broker is open, and accepts messages.";
+        shown.push(Figure::gauge("pikake_jobs_connected", help, connected));
         let help = "Jobs that wait for the end of another one.";
         shown.push(Figure::gauge("pikake_jobs_waiting", help, waiting));
-        for (name, stats) in jobs {
-            show_job(name, stats, shown);
+        for (name, (stats, run_times)) in &jobs {
+            show_job(name, *stats, shown);
+            let help = "The time from the start of a job's function to its end.";
+            shown.push(Figure::times("pikake_jobs_run_time", help, run_times).label("job", *name));
         }
     }
 }

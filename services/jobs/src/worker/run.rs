@@ -318,6 +318,9 @@ impl Run {
                 })
             }
         };
+        if let Some(began) = self.began.get() {
+            job.run_times.note(elapsed_since(began));
+        }
         self.verdict(delivery, request, &current.facts, ended, job)
     }
 
