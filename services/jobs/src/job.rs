@@ -108,6 +108,8 @@ pub struct Definition {
     pub name: &'static str,
     /// The options of all runs.
     pub options: JobOptions,
+    /// The names of the arguments, if they are known.
+    pub(crate) parameters: &'static [&'static str],
     /// Where the job runs, and its function.
     pub runner: Runner,
 }
@@ -115,12 +117,12 @@ pub struct Definition {
 impl Definition {
     /// The definition of a job.
     pub fn of<J: Job>(_: J) -> Self {
-        Self::new(J::NAME, J::OPTIONS, J::runner())
+        Self { parameters: J::PARAMETERS, ..Self::new(J::NAME, J::OPTIONS, J::runner()) }
     }
 
     /// A definition without `#[pikake::job]`, for example under a name that is known only at run time.
     pub const fn new(name: &'static str, options: JobOptions, runner: Runner) -> Self {
-        Self { name, options, runner }
+        Self { name, options, parameters: &[], runner }
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod broker;
 mod brokers;
+mod canvas;
 mod client;
 mod current;
 mod error;

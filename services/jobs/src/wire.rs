@@ -2,11 +2,14 @@
 
 pub(crate) mod arguments;
 pub(crate) mod failure;
+pub(crate) mod ids;
 pub(crate) mod instant;
 mod outcome;
 mod parameter;
 pub(crate) mod reason;
 pub(crate) mod request;
+pub(crate) mod signature;
+pub(crate) mod task;
 
 pub use arguments::WrongArguments;
 pub use failure::Failure;

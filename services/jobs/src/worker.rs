@@ -12,6 +12,7 @@
 mod body;
 mod ended;
 mod figures;
+mod follow;
 mod limits;
 mod log;
 mod processes;

@@ -69,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) unknown: Counters,
     pub(crate) queues: RefCell<BTreeMap<String, QueueOptions>>,
     pub(crate) default_queue: RefCell<String>,
+    /// Patterns of jobs' names, and their queues.
+    pub(crate) routes: RefCell<Vec<(String, String)>>,
     pub(crate) concurrency: Cell<usize>,
     pub(crate) prefetch: Cell<Option<u16>>,
     pub(crate) max_deliveries: Cell<u32>,
@@ -123,6 +125,7 @@ impl App {
             unknown: Counters::default(),
             queues: RefCell::default(),
             default_queue: RefCell::new(DEFAULT_QUEUE.to_owned()),
+            routes: RefCell::default(),
             concurrency: Cell::new(DEFAULT_CONCURRENCY),
             prefetch: Cell::new(None),
             max_deliveries: Cell::new(DEFAULT_MAX_DELIVERIES),
@@ -293,6 +296,16 @@ impl App {
         self.0.jobs.borrow().get(name).map(|job| job.definition)
     }
 
+    /// The queue of a job whose call names none: that of its definition, that of a route, or the default one.
+    pub(crate) fn queue_of(&self, job: &str) -> String {
+        if let Some(queue) = self.definition(job).and_then(|definition| definition.options.queue) {
+            return queue.to_owned();
+        }
+        let routes = self.0.routes.borrow();
+        let route = routes.iter().find(|(pattern, _)| matches(pattern, job));
+        route.map_or_else(|| self.default_queue_name(), |(_, queue)| queue.clone())
+    }
+
     /// The queues that the worker consumes.
     pub(crate) fn consumed(&self) -> BTreeSet<String> {
         self.queues().into_keys().collect()
@@ -354,6 +367,14 @@ impl fmt::Debug for App {
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a name fits a pattern, in which each `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(begin) else { return false };
+    let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+    ends.rev().any(|at| matches(rest, &name[at..]))
 }
 
 /// The URL with `…` in place of user and password.

@@ -154,7 +154,7 @@ impl<T> Call<T> {
         let app = self.app.or_else(App::current).ok_or(SendError::NoApp)?;
         let queue = match &self.signature.queue {
             Some(queue) => queue.clone(),
-            None => app.default_queue_name(),
+            None => app.queue_of(&self.signature.name),
         };
         let broker = app.broker()?;
         let (mut message, not_before) = self.signature.message(app.origin())?;

@@ -67,6 +67,22 @@ impl App {
         self
     }
 
+    /// Adds a route: jobs whose names fit the pattern go to that queue, unless their definition or call names one. Each `*`
+    /// in the pattern stands for any text. The first pattern that fits counts.
+    ///
+    /// # Examples
+    ///
+    /// Jobs of a Celery application, sent from here or following jobs of this worker, go to its queue:
+    ///
+    /// ```
+    /// let app = pikake::jobs::App::new("memory://")?.route("tasks.*", "celery");
+    /// # Ok::<_, pikake::jobs::AppError>(())
+    /// ```
+    pub fn route(self, pattern: impl Into<String>, queue: impl Into<String>) -> Self {
+        self.0.routes.borrow_mut().push((pattern.into(), queue.into()));
+        self
+    }
+
     /// Sets how many jobs of all queues run at a time, by default 64.
     ///
     /// # Panics

@@ -1,22 +1,13 @@
 //! The content of a call: a job's name, arguments and options (Celery's word is *signature*), and their message in
 //! Celery's protocol 2.
-//!
-//! Headers that would be `null` are omitted, as Celery's workers allow.
 
 use std::time::{Duration, SystemTime};
-
-use pikake_traps::random;
-use serde_json::{Map, Value};
 
 use crate::current::try_current_job;
 use crate::error::SendError;
 use crate::message::Message;
-use crate::wire::instant;
-use crate::wire::reason::cut;
-use crate::wire::request::{IGNORE_RESULT, LANGUAGE, MAX_RETRIES};
-
-/// How many bytes of the arguments logs and listings show.
-const MAX_REPR: usize = 1024;
+use crate::wire::task::{EMBED, TaskParts};
+use crate::wire::{ids, instant};
 
 /// A job that may be sent, through any application and any number of times.
 #[derive(Debug, Clone)]
@@ -80,83 +71,25 @@ impl Signature {
             When::After(length) => Some(instant::after(length)),
             When::At(moment) => Some(moment.min(instant::last())),
         };
-        let expires = self.expires.map(instant::after);
-        let id = self.id.clone().unwrap_or_else(new_id);
-        let mut headers = Map::new();
-        let mut set = |name: &str, value: Value| drop(headers.insert(name.to_owned(), value));
-        set("lang", LANGUAGE.into());
-        set("task", self.name.as_str().into());
-        set("id", id.as_str().into());
-        match try_current_job() {
-            None => set("root_id", id.as_str().into()),
-            Some(job) => {
-                set("root_id", job.facts.root_id.as_str().into());
-                set("parent_id", job.id().into());
-            }
-        }
-        set("retries", 0.into());
-        set("argsrepr", repr_of(args, ['(', ')']).into());
-        set("kwargsrepr", repr_of(kwargs, ['{', '}']).into());
-        set("origin", origin.into());
-        if self.ignore_result {
-            set(IGNORE_RESULT, true.into());
-        }
-        for (name, moment) in [("eta", not_before), ("expires", expires)] {
-            if let Some(text) = moment.and_then(instant::write) {
-                set(name, text.into());
-            }
-        }
-        if self.limits != [None, None] {
-            let seconds =
-                |limit: Option<Duration>| Value::from(limit.map(|limit| limit.as_secs_f64()));
-            set("timelimit", Value::Array(self.limits.map(seconds).to_vec()));
-        }
-        if let Some(retries) = self.max_retries {
-            set(MAX_RETRIES, retries.into());
-        }
-        let body = format!("[{args},{kwargs},{EMBED}]").into_bytes();
-        let mut message = Message::json(headers, body);
-        message.correlation_id = Some(id);
-        message.priority = self.priority;
-        message.expires = expires;
-        Ok((message, not_before.map(|moment| expires.map_or(moment, |end| moment.min(end)))))
+        let id = self.id.clone().unwrap_or_else(ids::random);
+        let job = try_current_job();
+        let parts = TaskParts {
+            job: &self.name,
+            id,
+            root_id: job.as_ref().map(|job| job.facts.root_id.clone()),
+            parent_id: job.as_ref().map(|job| job.id().to_owned()),
+            args,
+            kwargs,
+            embed: EMBED,
+            origin,
+            not_before,
+            expires: self.expires.map(instant::after),
+            limits: self.limits,
+            max_retries: self.max_retries,
+            priority: self.priority,
+            ignore_result: self.ignore_result,
+            ..TaskParts::default()
+        };
+        Ok(parts.into_message())
     }
-}
-
-/// The `embed` of a message without a workflow.
-const EMBED: &str = r#"{"callbacks":null,"errbacks":null,"chain":null,"chord":null}"#;
-
-impl Message {
-    /// A message with a JSON body.
-    pub(crate) fn json(headers: Map<String, Value>, body: Vec<u8>) -> Self {
-        Self {
-            content_type: Some("application/json".to_owned()),
-            content_encoding: Some("utf-8".to_owned()),
-            headers,
-            body,
-            ..Self::default()
-        }
-    }
-}
-
-fn new_id() -> String {
-    let mut bytes = [0; 16];
-    random::fill(&mut bytes);
-    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
-}
-
-/// JSON with its outer brackets replaced, truncated to [`MAX_REPR`] bytes.
-fn repr_of(json: &str, [open, close]: [char; 2]) -> String {
-    let inner = &json[1..json.len() - 1];
-    let mut repr = String::with_capacity(inner.len().min(MAX_REPR) + 2);
-    repr.push(open);
-    match inner.len() <= MAX_REPR {
-        true => repr.push_str(inner),
-        false => {
-            repr.push_str(cut(inner, MAX_REPR));
-            repr.push('…');
-        }
-    }
-    repr.push(close);
-    repr
 }

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::broker::Delivery;
 use crate::broker::outcomes::{expired, revoked};
+use crate::canvas::embed::Embed;
 use crate::client::app::Registered;
 use crate::current::{CurrentJob, Facts};
 use crate::message::{Message, Outcome, OutcomeState};
@@ -73,6 +74,8 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
         is_ignored: Cell::new(false),
         began: Cell::new(None),
         has_permit: Cell::new(true),
+        // Of a message that is not read yet.
+        has_followers: Cell::new(true),
     };
     let task = task.spawn(run.go());
     worker.running.set_task(key, task.task_ref());
@@ -93,6 +96,8 @@ pub(crate) struct Run {
     began: Cell<Option<Ticks>>,
     /// Whether the run counts against the worker's concurrency: always, but while it waits for its turn.
     has_permit: Cell<bool>,
+    /// Whether something may follow from the job's end.
+    pub(crate) has_followers: Cell<bool>,
 }
 
 impl Run {
@@ -139,6 +144,8 @@ impl Run {
             }
         };
         self.is_ignored.set(request.ignore_result);
+        let embed = Embed::read(request.embed);
+        self.has_followers.set(!matches!(embed, Ok(None)));
         let app = &self.worker.app.0;
         let job = app.jobs.borrow().get(request.job).cloned();
         let Some(job) = job else {
@@ -153,6 +160,12 @@ impl Run {
                 Some(outcome),
             );
         };
+        if let Err(why) = embed.and_then(|embed| embed.map_or(Ok(()), |embed| embed.check())) {
+            let reason = format!("its workflow cannot be followed: {why}");
+            tracing::warn!(id = request.id, job = request.job, reason, "a job is not run");
+            let failed = Failure::new("InvalidTaskError", "celery.exceptions", &*reason);
+            return Verdict::Bury(reason, Some(failed.into_outcome()));
+        }
         let job = self.job.get_or_init(|| job);
         job.counters.count(|stats| stats.running += 1);
         if let Some(verdict) = self.check(delivery, &request) {

@@ -4,20 +4,23 @@
 //! While the broker is lost, each step is retried for as long as the worker runs. A second outcome or a second message does
 //! no more harm than a second run.
 
+use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use pikake_traps::{random, shield, sleep, wall_time};
+use serde_json::Value;
 
 use crate::broker::outcomes::revoked;
 use crate::broker::{BrokerError, PublishFailure, Receipt};
+use crate::canvas::Action;
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
-use crate::worker::log;
 use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::worker::state::Phase;
+use crate::worker::{follow, log};
 
 /// The pause before the first retry at a lost broker.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -136,7 +139,20 @@ impl Run {
         // In a box, for the size of the task: see `run.rs`.
         let error = (state != OutcomeState::Success)
             .then(|| Box::new(Failure::from_outcome(outcome.clone())));
+        let is_followed = self.has_followers.get();
+        if state == OutcomeState::Success
+            && is_followed
+            && !Box::pin(self.send_followers(receipt, &outcome.result)).await
+        {
+            return;
+        }
+        let told = (error.is_some() && is_followed).then(|| Box::new(outcome.clone()));
         if self.store(outcome).await.is_ok() {
+            if let Some(outcome) = told {
+                if Box::pin(self.fail_followers(&outcome)).await.is_err() {
+                    return;
+                }
+            }
             self.count(count);
             match &error {
                 None => log::done(self),
@@ -147,9 +163,64 @@ impl Run {
         }
     }
 
+    /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure is settled, or the
+    /// broker has been closed.
+    async fn send_followers(&mut self, receipt: Receipt, value: &Value) -> bool {
+        let Some(delivery) = &self.delivery else { return false };
+        let sent = match follow::after_success(&self.worker.app, &delivery.message, value) {
+            Ok(mut actions) => self.carry_out(&mut actions).await.map_err(|error| match error {
+                BrokerError::Closed => None,
+                error => Some(error.to_string()),
+            }),
+            Err(refused) => Err(Some(refused.to_string())),
+        };
+        let Err(why) = sent else { return true };
+        if let Some(why) = why {
+            let reason = format!("the job after it could not be sent: {why}");
+            let failure = Failure::new("OperationalError", "kombu.exceptions", &*reason);
+            self.end_dead(receipt, reason, Some(failure.into_outcome())).await;
+        }
+        false
+    }
+
+    /// Does what follows from another end than a success. An error means that the broker has been closed.
+    async fn fail_followers(&self, outcome: &Outcome) -> Result<(), ()> {
+        let Some(delivery) = &self.delivery else { return Err(()) };
+        if outcome.state == OutcomeState::Success || !self.has_followers.get() {
+            return Ok(());
+        }
+        let mut actions = follow::after_failure(&self.worker.app, &delivery.message, outcome);
+        loop {
+            match self.carry_out(&mut actions).await {
+                Ok(()) => return Ok(()),
+                Err(BrokerError::Closed) => return Err(()),
+                Err(error) => {
+                    let id = delivery.message.job().unwrap_or_default();
+                    tracing::warn!(id, %error, "a job after a failed one is not told of it");
+                }
+            }
+        }
+    }
+
+    /// Carries out actions; retries for as long as the broker is lost.
+    async fn carry_out(&self, actions: &mut VecDeque<Action>) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            // An interrupted publish would be repeated, and the message sent twice.
+            let (app, broker) = (&self.worker.app, &*self.worker.broker);
+            match shield(follow::carry_out(app, broker, actions)).await {
+                Err(error) if follow::is_worth_a_retry(&error) => self.pause(&mut pauses).await,
+                done => return done,
+            }
+        }
+    }
+
     async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {
         let stored = match outcome {
-            Some(outcome) => self.store(outcome).await,
+            Some(outcome) => match self.store(outcome.clone()).await {
+                Ok(()) if self.has_followers.get() => Box::pin(self.fail_followers(&outcome)).await,
+                stored => stored,
+            },
             None => Ok(()),
         };
         if stored.is_ok() {

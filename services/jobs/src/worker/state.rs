@@ -180,7 +180,7 @@ impl WorkerState {
 
     /// Settles unfinished jobs. Never ends: to be polled beside the worker, in a shield.
     pub(crate) async fn settle_unfinished(&self) -> Infallible {
-        self.unfinished.settle_all(&*self.broker, &self.changed).await
+        self.unfinished.settle_all(&self.app, &*self.broker, &self.changed).await
     }
 
     /// Whether no job runs, and the worker's end waits for no unfinished one.

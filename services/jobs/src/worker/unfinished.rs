@@ -14,8 +14,10 @@ use pikake_traps::sleep;
 
 use crate::broker::outcomes::{job_with_outcome, revoked};
 use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
+use crate::client::app::App;
 use crate::message::{Message, Outcome};
 use crate::wire::failure::Failure;
+use crate::worker::follow;
 
 /// The pause before a message is retried at a lost broker.
 const AGAIN_PAUSE: Duration = Duration::from_secs(1);
@@ -71,7 +73,12 @@ impl UnfinishedJobs {
 
     /// Settles the jobs, all of them concurrently. Never ends: to be polled beside the worker, in a shield. Sets `changed`
     /// when the worker's end waits for fewer jobs.
-    pub(crate) async fn settle_all(&self, broker: &dyn Broker, changed: &Event) -> Infallible {
+    pub(crate) async fn settle_all(
+        &self,
+        app: &App,
+        broker: &dyn Broker,
+        changed: &Event,
+    ) -> Infallible {
         let mut settling: Vec<LocalFuture<'_, ()>> = Vec::new();
         loop {
             let mut added = pin!(self.added.wait());
@@ -83,20 +90,20 @@ impl UnfinishedJobs {
             drop(more.await);
             self.added.clear();
             for job in self.new.take() {
-                settling.push(Box::pin(self.settle(broker, changed, job)));
+                settling.push(Box::pin(self.settle(app, broker, changed, job)));
             }
         }
     }
 
     /// Settles one job, as soon as the broker answers.
-    async fn settle(&self, broker: &dyn Broker, changed: &Event, job: UnfinishedJob) {
+    async fn settle(&self, app: &App, broker: &dyn Broker, changed: &Event, job: UnfinishedJob) {
         let UnfinishedJob { delivery: Delivery { receipt, message, .. }, end } = job;
         let mut waits = true;
         loop {
             let done = match end {
                 End::GivenBack => broker.give_back(receipt).await,
                 End::Revoked { is_acked } => {
-                    match store(broker, &message, revoked("cancelled")).await {
+                    match end_with(app, broker, &message, revoked("cancelled")).await {
                         Ok(()) if !is_acked => broker.ack(receipt).await,
                         stored => stored,
                     }
@@ -105,7 +112,7 @@ impl UnfinishedJobs {
                     let what =
                         "its worker has ended in the middle of it, and it is not to be run twice";
                     let lost = Failure::new("WorkerLostError", "billiard.exceptions", what);
-                    store(broker, &message, lost.into_outcome()).await
+                    end_with(app, broker, &message, lost.into_outcome()).await
                 }
             };
             let is_lost = matches!(done, Err(BrokerError::Lost(_) | BrokerError::Io(_)));
@@ -128,14 +135,16 @@ impl UnfinishedJobs {
     }
 }
 
-/// Stores an outcome, unless the job's sender ignores it.
-async fn store(
+/// Stores an outcome, unless the job's sender ignores it, and does what follows from it.
+async fn end_with(
+    app: &App,
     broker: &dyn Broker,
     message: &Message,
     outcome: Outcome,
 ) -> Result<(), BrokerError> {
-    match job_with_outcome(message) {
-        Some(_) => broker.store(message, outcome).await,
-        None => Ok(()),
+    let mut actions = follow::after_failure(app, message, &outcome);
+    if job_with_outcome(message).is_some() {
+        broker.store(message, outcome).await?;
     }
+    follow::carry_out(app, broker, &mut actions).await
 }

@@ -4,6 +4,7 @@ mod acks;
 #[cfg(feature = "amqp")]
 mod amqp;
 mod extremes;
+mod followed;
 mod held_up;
 #[cfg(feature = "amqp")]
 mod interrupted;

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from celery import Celery
+from celery import Celery, chain, chord, group
 
 app = Celery("peer", broker=os.environ["PEER_URL"], backend="rpc://")
 app.conf.update(
@@ -54,7 +54,45 @@ def nap(seconds):
     return seconds
 
 
+def signature(spec):
+    """A signature of a task, or of a workflow of those in `chain`, `group`, or `chord` and `body`."""
+    if "chain" in spec:
+        made = chain(*map(signature, spec["chain"]))
+    elif "group" in spec:
+        made = group([signature(part) for part in spec["group"]])
+    elif "chord" in spec:
+        made = chord([signature(part) for part in spec["chord"]], signature(spec["body"]))
+    else:
+        made = app.signature(
+            spec["task"],
+            args=spec.get("args", []),
+            kwargs=spec.get("kwargs", {}),
+            options=spec.get("options", {}),
+            immutable=spec.get("immutable", False),
+        )
+    for callback in links(spec, "link"):
+        made.link(callback)
+    for callback in links(spec, "link_error"):
+        made.link_error(callback)
+    return made
+
+
+def links(spec, name):
+    for part in spec.get(name, []):
+        callback = signature(part)
+        callback.freeze()
+        LINKED.append(callback.id)
+        yield callback
+
+
+LINKED = []
+
+
 def outcome(sent, result, timeout):
+    if isinstance(result, list):
+        return {"value": [link.get(timeout=timeout) for link in result]}
+    if hasattr(result, "children") and not hasattr(result, "state"):
+        return {"state": "SUCCESS", "value": result.get(timeout=timeout)}
     try:
         value = result.get(timeout=timeout, propagate=False)
     except Exception as error:  # no result in time
@@ -75,11 +113,16 @@ def outcome(sent, result, timeout):
 def main():
     results = []
     for call in json.load(sys.stdin):
-        name, args, kwargs = call["task"], call.get("args", []), call.get("kwargs", {})
+        name, args, kwargs = call.get("task"), call.get("args", []), call.get("kwargs", {})
         options, sent = call.get("options", {}), time.time()
         if "app_id" in options:
             options["app_id"] = options["app_id"].encode("latin-1")
-        if name in app.tasks and not options:
+        if {"chain", "group", "chord", "link", "link_error"} & call.keys():
+            LINKED.clear()
+            result = signature(call).apply_async()
+            if call.get("waits_for_link"):
+                result = [app.AsyncResult(linked) for linked in LINKED]
+        elif name in app.tasks and not options:
             result = app.tasks[name].delay(*args, **kwargs)
         else:
             result = app.send_task(name, args, kwargs, **options)

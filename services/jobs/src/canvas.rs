@@ -1,0 +1,39 @@
+//! Celery's canvas: what follows from the end of a job, as a list of actions, and workflows as messages.
+//!
+//! No broker is needed for it. A worker or a sender carries the actions out, in their order, and each again until the
+//! broker has answered. The same job gives the same actions with the same ids, so that a second run of it sends no
+//! other jobs.
+
+pub(crate) mod apply;
+pub(crate) mod embed;
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::message::{Message, Outcome};
+
+/// What is to be done at a broker.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Publish(Box<Outgoing>),
+    /// Store the outcome of the job of a message that is not to run any more. The message has an id and a `reply_to`, if
+    /// anything.
+    Store(Box<Message>, Outcome),
+}
+
+/// A job that is to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// The queue, if its signature names one.
+    pub(crate) queue: Option<String>,
+    pub(crate) message: Message,
+    pub(crate) not_before: Option<SystemTime>,
+}
+
+impl Outgoing {
+    /// The name of the job.
+    pub(crate) fn job(&self) -> &str {
+        self.message.headers.get("task").and_then(Value::as_str).unwrap_or_default()
+    }
+}

@@ -1,0 +1,181 @@
+//! The `embed` of a message: what follows from the end of its job.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::canvas::Action;
+use crate::canvas::apply::{Applying, Given};
+use crate::message::{Message, Outcome, OutcomeState};
+use crate::wire::signature::{CanvasSignature, Kind, Raw, Refused, raw};
+
+/// What follows from the end of a job.
+#[derive(Debug, Deserialize, Default)]
+pub(crate) struct Embed {
+    /// The jobs that follow a success, each with its value.
+    #[serde(default)]
+    callbacks: Option<Vec<Raw>>,
+    /// The jobs that follow a failure.
+    #[serde(default)]
+    errbacks: Option<Vec<Raw>>,
+    /// The jobs that follow a success one after the other, the next one last.
+    #[serde(default)]
+    chain: Option<Vec<Raw>>,
+    /// The job that follows the last member of this one's group.
+    #[serde(default)]
+    chord: Option<Raw>,
+}
+
+/// The facts of a job that its followers get.
+pub(crate) struct Ended<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) origin: &'a str,
+    /// How many arguments a job of this name takes, if it is registered here.
+    pub(crate) arity: &'a dyn Fn(&str) -> Option<usize>,
+}
+
+impl Embed {
+    /// Reads the `embed` of a message. `None`: nothing follows, or nobody can read what.
+    pub(crate) fn of(message: &Message) -> Option<Box<Self>> {
+        let [_, _, embed]: [&RawValue; 3] = serde_json::from_slice(&message.body).ok()?;
+        Self::read(embed.get()).ok()?
+    }
+
+    /// Reads the `embed` of a request. `None`: nothing follows.
+    pub(crate) fn read(text: &str) -> Result<Option<Box<Self>>, Refused> {
+        // Nearly all messages have none, and a list or an object is in each that has one.
+        if !text[1..].contains(['[', '{']) {
+            return Ok(None);
+        }
+        let embed: Self = serde_json::from_str(text)
+            .map_err(|error| Refused::new(format!("its `embed` is malformed: {error}")))?;
+        Ok((!embed.is_empty()).then(|| Box::new(embed)))
+    }
+
+    fn is_empty(&self) -> bool {
+        let is_empty = |list: &Option<Vec<Raw>>| list.as_ref().is_none_or(Vec::is_empty);
+        is_empty(&self.callbacks)
+            && is_empty(&self.errbacks)
+            && is_empty(&self.chain)
+            && self.chord.is_none()
+    }
+
+    /// Whether everything that follows can be followed, as far as this job's worker has to.
+    pub(crate) fn check(&self) -> Result<(), Refused> {
+        if self.chord.is_some() {
+            return Err(Refused::new("it is a member of a chord"));
+        }
+        let mut applying = Applying::new(String::new(), "");
+        self.add_followers(&mut applying, &Given::default())?;
+        for errback in self.errbacks.iter().flatten() {
+            applying.apply(CanvasSignature::read(errback)?, Given::default())?;
+        }
+        Ok(())
+    }
+
+    /// What follows from a success, before its outcome is stored.
+    pub(crate) fn success(&self, ended: &Ended<'_>, value: &Value) -> Result<Vec<Action>, Refused> {
+        let mut applying = Applying::new(ended.id().to_owned(), ended.origin);
+        let given = Given { args: vec![raw(value)], ..ended.given() };
+        self.add_followers(&mut applying, &given)?;
+        Ok(applying.actions)
+    }
+
+    fn add_followers(&self, applying: &mut Applying<'_>, given: &Given) -> Result<(), Refused> {
+        for callback in self.callbacks.iter().flatten() {
+            applying.apply(CanvasSignature::read(callback)?, given.clone())?;
+        }
+        if let Some((next, rest)) = self.chain.as_deref().and_then(<[Raw]>::split_last) {
+            let given = Given { chain: rest.to_vec(), ..given.clone() };
+            applying.apply(CanvasSignature::read(next)?, given)?;
+        }
+        Ok(())
+    }
+
+    /// What follows from another end, after its outcome is stored: the jobs after it have that outcome, too, and the
+    /// errbacks are called after a failure. What is malformed in it is left out.
+    pub(crate) fn failure(&self, ended: &Ended<'_>, outcome: &Outcome) -> Vec<Action> {
+        let mut actions = Vec::new();
+        fail_all(self.chain.iter().flatten(), outcome, &mut actions);
+        if outcome.state == OutcomeState::Failure {
+            let mut applying = Applying::new(ended.id().to_owned(), ended.origin);
+            for errback in self.errbacks.iter().flatten() {
+                let Ok(signature) = CanvasSignature::read(errback) else { continue };
+                let args = ended.errback_args(&signature, outcome);
+                let given = Given { args, ..ended.given() };
+                if let Err(why) = applying.apply(signature, given) {
+                    tracing::warn!(id = ended.id(), %why, "an errback is not called");
+                }
+            }
+            actions.append(&mut applying.actions);
+        }
+        actions
+    }
+}
+
+impl Ended<'_> {
+    fn id(&self) -> &str {
+        self.message.job().unwrap_or_default()
+    }
+
+    fn text(&self, header: &str) -> Option<&str> {
+        self.message.headers.get(header).and_then(Value::as_str)
+    }
+
+    fn given(&self) -> Given {
+        let id = self.id().to_owned();
+        let root_id = self.text("root_id").unwrap_or(&id).to_owned();
+        Given { root_id: Some(root_id), parent_id: Some(id), ..Given::default() }
+    }
+
+    /// As in Celery: the failed job's id; for a job here that takes more, the request, the error and the traceback.
+    fn errback_args(&self, signature: &CanvasSignature, outcome: &Outcome) -> Vec<Raw> {
+        let own = match signature.immutable {
+            true => 0,
+            false => signature.args.len() + signature.kwargs.len(),
+        };
+        let arity = (self.arity)(&signature.task).unwrap_or_default();
+        if arity.saturating_sub(own) <= 1 {
+            return vec![raw(&self.id())];
+        }
+        let mut request = Map::new();
+        for name in ["id", "task", "root_id", "parent_id", "retries", "argsrepr", "kwargsrepr"] {
+            let value = self.message.headers.get(name).cloned();
+            request.insert(name.to_owned(), value.unwrap_or_default());
+        }
+        vec![raw(&request), raw(&outcome.result), raw(&outcome.traceback)]
+    }
+}
+
+/// Stores the outcome for signatures that are not applied any more, and for their parts, so that all waiters get it.
+fn fail_all<'a>(
+    signatures: impl Iterator<Item = &'a Raw>,
+    outcome: &Outcome,
+    actions: &mut Vec<Action>,
+) {
+    let mut left: VecDeque<_> =
+        signatures.filter_map(|text| CanvasSignature::read(text).ok()).collect();
+    while let Some(signature) = left.pop_front() {
+        let parts = match signature.kind() {
+            Ok(Kind::Chain | Kind::Group) => ["tasks", ""],
+            Ok(Kind::Chord) => ["header", "body"],
+            Ok(Kind::Job) | Err(_) => ["", ""],
+        };
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            left.extend(signature.members(part).unwrap_or_default());
+        }
+        let is_ignored = matches!(signature.option("ignore_result"), Ok(Some(true)));
+        if let (Ok(Some(id)), Ok(Kind::Job), false) =
+            (signature.task_id(), signature.kind(), is_ignored)
+        {
+            let message = Message {
+                reply_to: signature.option("reply_to").unwrap_or_default(),
+                correlation_id: Some(id),
+                ..Message::default()
+            };
+            actions.push(Action::Store(Box::new(message), outcome.clone()));
+        }
+    }
+}
