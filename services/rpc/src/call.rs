@@ -32,6 +32,7 @@ use tracing::Span;
 use tracing::field::{Empty, display};
 
 use crate::figures::{MethodFigures, Outcome};
+use crate::packet_error::PacketError;
 use crate::peer::Peer;
 use crate::protocol::{ERROR, Failure};
 use crate::server::{Core, Place};
@@ -201,8 +202,6 @@ async fn until_deadline(
 }
 
 const OVERDUE: &str = "the caller's time is over";
-/// The bytes of an answer for which there is room at first: most are no longer, and need no further allocation.
-const ANSWER_SIZE: usize = 256;
 
 /// A handler with its interceptors, in the call's span. Catches panics, also of a drop.
 struct Caught {
@@ -313,24 +312,35 @@ impl EndOfCall {
         if self.running.is_notice {
             return self.outcome.set(Outcome::Answered);
         }
-        let mut body = Vec::with_capacity(ANSWER_SIZE);
         let codec = self.session.codec();
-        // `Serialize` and the drop of the value are the user's code.
-        let encoded = catch_unwind(AssertUnwindSafe(|| {
-            let encoded = value.encode(codec, &mut body);
-            drop(value);
-            encoded
-        }));
-        match encoded {
-            Ok(Ok(flags)) => {
-                self.is_answered.set(true);
-                if self.session.put_answer(&self.running, flags, &body) {
-                    let is_error = flags & ERROR != 0;
-                    self.outcome.set(if is_error { Outcome::Error } else { Outcome::Answered });
-                }
+        let (flags, outcome) = match value.is_error() {
+            true => (ERROR, Outcome::Error),
+            false => (0, Outcome::Answered),
+        };
+        let put = self.session.put_answer(self.running.info.id, flags, |body| {
+            // `Serialize` and the drop of the value are the user's code.
+            let encoded = catch_unwind(AssertUnwindSafe(|| {
+                let encoded = value.encode(codec, body);
+                drop(value);
+                encoded
+            }));
+            match encoded {
+                Ok(encoded) => encoded.map_err(NotSent::Answer),
+                Err(payload) => Err(NotSent::Panicked(Panic::new(payload))),
             }
-            Ok(Err(text)) => self.fail(Failure::Answer, &text),
-            Err(payload) => self.panicked(&Panic::new(payload)),
+        });
+        match put {
+            Ok(()) => {
+                self.is_answered.set(true);
+                self.outcome.set(outcome);
+            }
+            Err(NotSent::Answer(text)) => self.fail(Failure::Answer, &text),
+            Err(NotSent::Panicked(panic)) => self.panicked(&panic),
+            Err(NotSent::Packet(error @ PacketError::TooLarge { .. })) => {
+                self.fail(Failure::Answer, &error.to_string());
+            }
+            // The connection has failed, and nobody waits.
+            Err(NotSent::Packet(_)) => self.is_answered.set(true),
         }
     }
 
@@ -348,6 +358,20 @@ impl EndOfCall {
         if !self.is_answered.replace(true) {
             self.session.put_failure(&self.running, failure, text);
         }
+    }
+}
+
+/// Why an answer is not sent.
+enum NotSent {
+    /// It cannot be written.
+    Answer(String),
+    Panicked(Panic),
+    Packet(PacketError),
+}
+
+impl From<PacketError> for NotSent {
+    fn from(error: PacketError) -> Self {
+        Self::Packet(error)
     }
 }
 

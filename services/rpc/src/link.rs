@@ -179,7 +179,7 @@ impl Link {
     ) -> Result<Answered, CallError> {
         let not_sent = |failure| self.error(method, failure, Executed::No);
         let about = || About::new(format!("a place for {} at {}", method.name, self.peer));
-        if !method.is_notice {
+        if !method.is_notice && !self.places.try_take(1) {
             let waited = permit(&self.places, place, about).await;
             waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
         }
@@ -395,11 +395,9 @@ fn head(
 ) -> ((u8, u8), Option<u64>) {
     let kind = if method.is_notice { NOTICE } else { REQUEST };
     let mut flags = if metadata.is_empty() { 0 } else { METADATA };
-    let now = now();
-    // A deadline that has passed has interrupted the caller before: this call is part of a cleanup.
-    let left = (!until.is_never() && !until.is_due(now)).then(|| {
+    let left = (!until.is_never()).then(|| {
         flags |= DEADLINE;
-        let left = clock_rate().duration_ceil(until.ticks().since(now));
+        let left = clock_rate().duration_ceil(until.ticks().since(now()));
         // Rounded up: the server's time is not over before the caller's.
         u64::try_from(left.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
     });

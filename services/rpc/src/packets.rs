@@ -34,8 +34,8 @@ use std::time::Duration;
 use pikake_net::{Read, Write};
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{
-    About, Builder, Interrupted, Task, WaitQueue, clock_rate, ignore_after, now, timeout_after,
-    timeout_at, try_current,
+    About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, ignore_after, now,
+    timeout_after, timeout_at, try_current,
 };
 
 pub use crate::packet_error::PacketError;
@@ -894,16 +894,25 @@ async fn write_bytes<S: Write>(
     stall: Duration,
 ) -> Result<(), PacketError> {
     while !bytes.is_empty() {
-        match timeout_after(stall, stream.write(bytes)).await {
+        match within(stall, stream.write(bytes)).await {
             Ok(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
             Ok(Ok(count)) => bytes = &bytes[count..],
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => return Err(PacketError::Stalled(stall)),
         }
     }
-    match timeout_after(stall, stream.flush()).await {
+    match within(stall, stream.flush()).await {
         Ok(flushed) => flushed.map_err(PacketError::from),
         Err(_) => Err(PacketError::Stalled(stall)),
+    }
+}
+
+/// Waits for a future for so long. One that is ready at once needs no timer.
+async fn within<F: Future>(length: Duration, future: F) -> Result<F::Output, TimedOut> {
+    let mut future = pin!(future);
+    match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => timeout_after(length, future).await,
     }
 }
 

@@ -74,8 +74,8 @@ pub(crate) enum Given {
 }
 
 pub(crate) trait Encode {
-    /// Appends the value, and returns the flags of the packet.
-    fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<u8, String>;
+    /// Appends the value.
+    fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<(), String>;
 
     /// Whether the value is the service's error.
     fn is_error(&self) -> bool {
@@ -87,16 +87,16 @@ struct Value<T>(T);
 struct Outcome<T, E>(Result<T, E>);
 
 impl<T: Serialize> Encode for Value<T> {
-    fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<u8, String> {
-        codec.write(&self.0, into).map(|()| 0)
+    fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<(), String> {
+        codec.write(&self.0, into)
     }
 }
 
 impl<T: Serialize, E: Serialize> Encode for Outcome<T, E> {
-    fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<u8, String> {
+    fn encode(&self, codec: Codec, into: &mut Vec<u8>) -> Result<(), String> {
         match &self.0 {
-            Ok(value) => codec.write(value, into).map(|()| 0),
-            Err(error) => codec.write(error, into).map(|()| ERROR),
+            Ok(value) => codec.write(value, into),
+            Err(error) => codec.write(error, into),
         }
     }
 

@@ -436,17 +436,14 @@ impl Session {
         self.ended.wake(usize::MAX);
     }
 
-    /// Queues an answer, or a failure if the client takes no answer of that size. Returns whether it is the answer.
-    pub(crate) fn put_answer(&self, running: &Running, flags: u8, body: &[u8]) -> bool {
-        let put = self.out.put((ANSWER, flags, running.info.id), |bytes| {
-            bytes.extend_from_slice(body);
-            Ok(())
-        });
-        if let Err(error @ PacketError::TooLarge { .. }) = &put {
-            self.put_failure(running, Failure::Answer, &error.to_string());
-        }
-        // Another error: the connection has failed, and nobody waits.
-        put.is_ok()
+    /// Queues an answer.
+    pub(crate) fn put_answer<E: From<PacketError>>(
+        &self,
+        id: u64,
+        flags: u8,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.out.put((ANSWER, flags, id), write)
     }
 
     /// Queues the answer of a call that has none of the service.

@@ -24,6 +24,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
@@ -498,8 +499,8 @@ pub(crate) struct Channels {
 }
 
 thread_local! {
-    /// The call whose arguments are being written or read.
-    static CURRENT: RefCell<Option<Channels>> = const { RefCell::new(None) };
+    /// The calls whose arguments are being written or read, the innermost last.
+    static CURRENT: RefCell<Vec<Channels>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Channels {
@@ -510,30 +511,31 @@ impl Channels {
 
     /// Calls `work`, which writes or reads arguments, and returns the channels among them.
     pub(crate) fn around<R>(self, work: impl FnOnce() -> R) -> (R, Vec<Rc<dyn Ported>>) {
-        /// Puts the outer call back. After a panic, no call has the channels.
-        struct Restore(Option<Channels>);
+        /// After a panic, no call has the channels.
+        struct Panicked;
 
-        impl Drop for Restore {
+        impl Drop for Panicked {
             fn drop(&mut self) {
-                let left = CURRENT.replace(self.0.take());
+                let left = CURRENT.with_borrow_mut(Vec::pop);
                 for port in left.into_iter().flat_map(|channels| channels.ports) {
                     port.close();
                 }
             }
         }
 
-        let restore = Restore(CURRENT.replace(Some(self)));
+        CURRENT.with_borrow_mut(|calls| calls.push(self));
+        let panicked = Panicked;
         let result = work();
-        let ports = CURRENT.with_borrow_mut(|current| current.take().map(|current| current.ports));
-        drop(restore);
+        mem::forget(panicked);
+        let ports = CURRENT.with_borrow_mut(|calls| calls.pop().map(|call| call.ports));
         (result, ports.unwrap_or_default())
     }
 
     /// Writes arguments a second time: ends of channels do not travel again.
     pub(crate) fn repeat<R>(work: impl FnOnce() -> R) -> R {
         let repeat = |is_repeated| {
-            CURRENT.with_borrow_mut(|current| {
-                if let Some(channels) = current {
+            CURRENT.with_borrow_mut(|calls| {
+                if let Some(channels) = calls.last_mut() {
                     channels.is_repeated = is_repeated;
                 }
             });
@@ -545,18 +547,18 @@ impl Channels {
     }
 
     fn is_repeated() -> bool {
-        CURRENT.with_borrow(|current| current.as_ref().is_some_and(|it| it.is_repeated))
+        CURRENT.with_borrow(|calls| calls.last().is_some_and(|call| call.is_repeated))
     }
 
     /// Why an end of the current call cannot travel.
     pub(crate) fn refusal() -> Option<&'static str> {
-        CURRENT.with_borrow(|current| current.as_ref()?.refusal)
+        CURRENT.with_borrow(|calls| calls.last()?.refusal)
     }
 
     /// Notes why an end cannot travel.
     fn refuse<E>(why: &'static str, error: fn(&'static str) -> E) -> E {
-        CURRENT.with_borrow_mut(|current| {
-            if let Some(channels) = current {
+        CURRENT.with_borrow_mut(|calls| {
+            if let Some(channels) = calls.last_mut() {
                 channels.refusal.get_or_insert(why);
             }
         });
@@ -573,8 +575,8 @@ impl Channels {
         index: Option<u64>,
         make: impl FnOnce(Place, u64, usize) -> Rc<dyn Ported>,
     ) -> Result<usize, &'static str> {
-        CURRENT.with_borrow_mut(|current| {
-            let Some(channels) = current else {
+        CURRENT.with_borrow_mut(|calls| {
+            let Some(channels) = calls.last_mut() else {
                 return Err("an end of a channel travels only as an argument of a call");
             };
             let next = channels.ports.len();
