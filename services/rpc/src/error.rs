@@ -51,6 +51,7 @@ pub enum CallFailure {
 
 /// A call that has no answer of the service.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CallError {
     /// The service and the method, as `Accounts.transfer`.
     pub method: &'static str,
@@ -63,6 +64,16 @@ pub struct CallError {
 }
 
 impl CallError {
+    /// An error of a call of `method`, such as `Accounts.transfer`. For tests of code that calls services.
+    pub fn new(
+        method: &'static str,
+        peer: impl Into<String>,
+        failure: CallFailure,
+        executed: Executed,
+    ) -> Self {
+        Self { method, peer: peer.into(), failure, executed }
+    }
+
     /// The interruption, if the caller was interrupted.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match &self.failure {
@@ -104,13 +115,20 @@ impl fmt::Display for CallError {
     }
 }
 
-impl StdError for CallError {
+impl StdError for CallFailure {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.failure {
-            CallFailure::Interrupted(interrupted) => Some(interrupted),
-            CallFailure::Connection(error) => Some(error),
+        match self {
+            Self::Interrupted(interrupted) => Some(interrupted),
+            Self::Connection(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+/// The source is that of the failure, whose text is part of the error's.
+impl StdError for CallError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.failure.source()
     }
 }
 
@@ -172,6 +190,16 @@ impl<E: StdError + 'static> StdError for Error<E> {
         match self {
             Self::Service(error) => error.source(),
             Self::Call(error) => error.source(),
+        }
+    }
+}
+
+/// A service's error has the kind [`Other`](io::ErrorKind::Other).
+impl<E: StdError + Send + Sync + 'static> From<Error<E>> for io::Error {
+    fn from(error: Error<E>) -> Self {
+        match error {
+            Error::Service(error) => Self::other(error),
+            Error::Call(error) => error.into(),
         }
     }
 }
