@@ -382,7 +382,7 @@ impl Method {
             #vis fn #name(
                 &self,
                 #(#names: #types),*
-            ) -> impl ::core::future::Future<Output = #returned> + '_ {
+            ) -> impl ::core::future::Future<Output = #returned> + use<> {
                 const __METHOD: #rpc::Method = #row;
                 let #call = self.client.call(&__METHOD, move |#writer| {
                     #(#puts)*

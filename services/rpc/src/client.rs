@@ -59,7 +59,8 @@ pub enum Balance {
 ///
 /// A call that is given up keeps its place in the server's limit until its handler has ended.
 ///
-/// When the last clone is dropped, each connection ends after its calls.
+/// When the last clone is dropped, each connection ends after its calls. A call borrows nothing, so a task may await it
+/// after the client is dropped.
 ///
 /// # Attempts
 ///
@@ -209,18 +210,21 @@ impl Client {
     /// [`CallError`].
     #[doc(hidden)]
     #[track_caller]
-    pub fn call<'a>(
-        &'a self,
-        method: &'a Method,
-        arguments: impl FnMut(&mut ArgumentWriter<'_>) -> Result<(), String> + 'a,
-    ) -> impl Future<Output = Result<Answered, CallError>> + 'a {
-        let place = Location::caller();
+    pub fn call<F>(
+        &self,
+        method: &'static Method,
+        arguments: F,
+    ) -> impl Future<Output = Result<Answered, CallError>> + use<F>
+    where
+        F: FnMut(&mut ArgumentWriter<'_>) -> Result<(), String> + 'static,
+    {
+        let (place, client) = (Location::caller(), self.clone());
         async move {
             let arguments = RefCell::new(arguments);
-            let metadata = with_current(&self.metadata);
+            let metadata = with_current(&client.metadata);
             let call = Call { method, metadata: &metadata, arguments: &arguments, place };
-            let under_way = UnderWay::new(&self.core, method);
-            let result = self.core.call(call).await;
+            let under_way = UnderWay::new(&client.core, method);
+            let result = client.core.call(call).await;
             under_way.end(Outcome::of(&result));
             result
         }
@@ -366,6 +370,9 @@ impl Core {
     /// The server for the next attempt, if possible one that is not away, and another than the one that was tried. `None`: no
     /// server may get a call.
     fn pick(&self, tried: Option<usize>) -> Option<usize> {
+        if let [server] = &self.servers[..] {
+            return server.breaker.admits().then_some(0);
+        }
         let (first, count) = (self.next.get(), self.servers.len());
         let in_turn = (first..first + count).map(|index| index % count);
         let admitted = in_turn.filter(|&index| self.servers[index].breaker.admits());

@@ -17,6 +17,7 @@ use pikake::sim::{Between, Fault, FaultPlan, Sim};
 use pikake::sync::Queue;
 use pikake::testing::interrupt_everywhere;
 use pikake::time::{Ticks, elapsed_since, now};
+use pikake::traps::clock_rate;
 use pikake::traps::figures::{self, Value};
 use pikake::{Interrupted, sleep, spawn, timeout_after};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,8 @@ trait Shop {
     /// The values of `tenant`: the first one, and all.
     async fn tenants(&self) -> (Option<String>, Vec<String>);
     async fn double(&self, pipe: Pipe);
+    /// What is left of the caller's time.
+    async fn left(&self) -> Option<Duration>;
 }
 
 /// Not in the order of the alphabet.
@@ -149,6 +152,12 @@ impl Shop for Seller {
         let call = current_call().unwrap();
         let all = call.metadata.iter().map(|(_, value)| value.clone()).collect();
         (call.metadata("tenant").map(str::to_owned), all)
+    }
+
+    async fn left(&self) -> Option<Duration> {
+        let deadline = current_call().unwrap().deadline;
+        let left = clock_rate().duration_floor(deadline.ticks().since(now()));
+        (!deadline.is_never()).then_some(left)
     }
 
     async fn double(&self, pipe: Pipe) {
@@ -281,30 +290,39 @@ fn items_after_a_cancel_do_no_harm() {
     });
 }
 
+/// A caller is dropped so many steps after its answer was sent. Before the answer has arrived, a cancel follows it.
 #[test]
 fn an_answer_that_races_with_the_cancel_is_dropped() {
-    run(async {
-        let door = Door::new();
-        let client = door.add(Client::builder(), "shop").build();
-        let shop = shop(&client);
-        let raced = spawn({
-            let shop = shop.clone();
-            async move { shop.sell(1).await }
-        });
-        let (mut packets, sender) = door.play(1).await;
-        assert_eq!(next(&mut packets).await, (0, 1));
-        sender.send(Packet::new(ANSWER, 1, &[7])).await.unwrap();
-        raced.abort();
-        // The only place is free again, if the answer came or not.
-        let next_call = spawn(async move { shop.sell(1).await });
-        let (mut kind, mut id) = next(&mut packets).await;
-        if kind == CANCEL {
-            (kind, id) = next(&mut packets).await;
-        }
-        assert_eq!((kind, id), (0, 2));
-        sender.send(Packet::new(ANSWER, 2, &[8])).await.unwrap();
-        assert_eq!(next_call.await.unwrap().unwrap(), 8);
+    let ends = (0..20).map(|steps| {
+        run(async move {
+            let door = Door::new();
+            let shop = ShopClient::new(door.add(Client::builder(), "shop").build());
+            let raced = spawn(shop.sell(1));
+            let (mut packets, sender) = door.play(1).await;
+            assert_eq!(next(&mut packets).await, (0, 1));
+            sender.send(Packet::new(ANSWER, 1, &[7])).await.unwrap();
+            for _ in 0..steps {
+                pikake::yield_now().await.unwrap();
+            }
+            raced.abort();
+            let is_answered = raced.await.is_ok();
+            // The only place is free again, if the answer came or not.
+            let next_call = spawn(shop.sell(1));
+            let (mut kind, mut id) = next(&mut packets).await;
+            let is_cancelled = kind == CANCEL;
+            if is_cancelled {
+                (kind, id) = next(&mut packets).await;
+            }
+            assert_eq!((kind, id), (0, 2));
+            sender.send(Packet::new(ANSWER, 2, &[8])).await.unwrap();
+            assert_eq!(next_call.await.unwrap().unwrap(), 8);
+            (is_cancelled, is_answered)
+        })
     });
+    let ends: Vec<_> = ends.collect();
+    assert_eq!((ends[0], ends[19]), ((true, false), (false, true)));
+    assert!(!ends.contains(&(true, true)), "an answered call was cancelled: {ends:?}");
+    assert!(ends.is_sorted_by_key(|(is_cancelled, _)| !is_cancelled), "{ends:?}");
 }
 
 #[test]
@@ -954,6 +972,36 @@ fn metadata_of_a_name_is_replaced_or_added() {
         let three = one.add_metadata("tenant", "2").with_metadata("tenant", "3");
         assert_eq!(tenants(three).await, expected("3", "3"));
         assert_eq!(tenants(one).await, expected("1", "1"));
+    });
+}
+
+#[test]
+fn deadlines_travel_with_calls() {
+    run(async {
+        let (door, seller) = (Door::new(), Seller::default());
+        door.serve(&seller, Server::new);
+        let shop = ShopClient::new(door.add(Client::builder(), "shop").build());
+        assert_eq!(shop.left().await.unwrap(), None);
+        // The nearest one counts, whatever the order.
+        for (outer, inner) in [(50, 1_000), (1_000, 50)] {
+            let left = timeout_after(ms(inner), shop.left());
+            let left = timeout_after(ms(outer), left).await.unwrap().unwrap().unwrap().unwrap();
+            assert!(left > ms(49) && left <= ms(50), "{left:?}");
+        }
+    });
+}
+
+/// A task may await a call whose client is gone.
+#[test]
+fn calls_borrow_nothing() {
+    run(async {
+        let (door, seller) = (Door::new(), Seller::named("one"));
+        door.serve(&seller, Server::new);
+        let call = {
+            let shop = ShopClient::new(door.add(Client::builder(), "shop").build());
+            spawn(shop.name())
+        };
+        assert_eq!(call.await.unwrap().unwrap(), "one");
     });
 }
 
