@@ -27,7 +27,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pikake_time::{Deadline, Ticks};
-use pikake_traps::{CancelOnDrop, LocalKey, Panic, Task, current, now, timeout_at, try_current};
+use pikake_traps::{
+    CancelOnDrop, LocalKey, Panic, Task, catch_and_log, current, now, timeout_at, try_current,
+};
 use tracing::Span;
 use tracing::field::{Empty, display};
 
@@ -310,6 +312,7 @@ impl EndOfCall {
             Given::Value(value) => value,
         };
         if self.running.is_notice {
+            drop_value(value);
             return self.outcome.set(Outcome::Answered);
         }
         let codec = self.session.codec();
@@ -317,18 +320,18 @@ impl EndOfCall {
             true => (ERROR, Outcome::Error),
             false => (0, Outcome::Answered),
         };
+        let mut value = Some(value);
         let put = self.session.put_answer(self.running.info.id, flags, |body| {
             // `Serialize` and the drop of the value are the user's code.
             let encoded = catch_unwind(AssertUnwindSafe(|| {
-                let encoded = value.encode(codec, body);
-                drop(value);
-                encoded
+                value.take().map_or(Ok(()), |value| value.encode(codec, body))
             }));
             match encoded {
                 Ok(encoded) => encoded.map_err(NotSent::Answer),
                 Err(payload) => Err(NotSent::Panicked(Panic::new(payload))),
             }
         });
+        drop_value(value);
         match put {
             Ok(()) => {
                 self.is_answered.set(true);
@@ -359,6 +362,11 @@ impl EndOfCall {
             self.session.put_failure(&self.running, failure, text);
         }
     }
+}
+
+/// Drops an answer that is not sent. Its destructor is the user's code.
+fn drop_value<V>(value: V) {
+    catch_and_log("the destructor of an answer", || drop(value));
 }
 
 /// Why an answer is not sent.

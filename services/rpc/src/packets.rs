@@ -350,6 +350,7 @@ impl Outbox {
                 Header { kind, flags, id, length: body.len() }.put(&mut bytes);
                 bytes.extend_from_slice(&body);
                 self.queued.set(self.queued.get() + (bytes.len() - before) as u64);
+                self.work.wake(1);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -357,7 +358,6 @@ impl Outbox {
         if body.capacity() <= KEPT_SIZE {
             self.body.replace(body);
         }
-        self.work.wake(1);
         result
     }
 
@@ -563,7 +563,9 @@ impl Clone for PacketWriter {
 impl Drop for PacketWriter {
     fn drop(&mut self) {
         self.0.writers.set(self.0.writers.get() - 1);
-        self.0.work.wake(1);
+        if self.0.writers.get() == 0 {
+            self.0.work.wake(1);
+        }
     }
 }
 
@@ -699,9 +701,11 @@ impl<S: Read> PacketReader<S> {
 
     /// Waits for bytes. A drop loses none.
     async fn receive(&mut self) -> Result<(), PacketError> {
-        self.buffer.copy_within(self.taken..self.filled, 0);
-        self.filled -= self.taken;
-        self.taken = 0;
+        if self.taken > 0 {
+            self.buffer.copy_within(self.taken..self.filled, 0);
+            self.filled -= self.taken;
+            self.taken = 0;
+        }
         let filled = self.filled;
         if filled == 0 && self.buffer.len() > 2 * self.read_size {
             self.buffer = Vec::new();
@@ -818,6 +822,8 @@ impl<S> fmt::Debug for PacketReader<S> {
 async fn write_packets<S: Write>(stream: Rc<S>, mut ended: Ended, stall: Duration) {
     match write_until_end(&*stream, &ended.out, stall).await {
         Ok(()) => ended.is_whole = true,
+        // Of this task, not of those that send and receive.
+        Err(PacketError::Interrupted(_)) => {}
         Err(error) => drop(ended.out.fail(error)),
     }
 }

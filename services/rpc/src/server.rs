@@ -19,6 +19,9 @@ use crate::peer::Transport;
 use crate::service::{Answer, Handler, Method, Service};
 use crate::session::serve_calls;
 
+/// How long an interrupted handler may go on, by default.
+const GRACE: Duration = Duration::from_secs(5);
+
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) packets: PacketOptions,
@@ -149,8 +152,8 @@ impl Server {
             all_calls: 10_000,
             connections: 10_000,
             items: 16,
-            grace: Duration::from_secs(5),
-            patience: Patience::default(),
+            grace: GRACE,
+            patience: Patience { hard: GRACE + Duration::from_secs(1), ..Patience::default() },
         };
         Self {
             options,
@@ -188,6 +191,8 @@ impl Server {
 
     /// The calls of each connection that may be under way, 1,000 by default. Clients wait with further calls.
     ///
+    /// As many notices may run besides. Further ones are not taken, which nobody learns but the figures and the log.
+    ///
     /// # Panics
     ///
     /// If `count` is zero.
@@ -199,14 +204,20 @@ impl Server {
     }
 
     /// The calls of all connections that may be under way, 10,000 by default. Further ones fail with
-    /// [`CallFailure::Overloaded`](crate::CallFailure::Overloaded).
+    /// [`CallFailure::Overloaded`](crate::CallFailure::Overloaded). With zero, all calls fail so.
     pub fn all_calls(mut self, count: usize) -> Self {
         self.options.all_calls = count;
         self
     }
 
     /// The connections that may be open, 10,000 by default. Further ones wait in the backlog.
+    ///
+    /// # Panics
+    ///
+    /// If `count` is zero.
+    #[track_caller]
     pub fn connections(mut self, count: usize) -> Self {
+        assert!(count > 0, "a server must have room for at least one connection");
         self.options.connections = count;
         self
     }
@@ -229,7 +240,9 @@ impl Server {
         self
     }
 
-    /// How long the calls under way may go on when the server ends.
+    /// How long the calls under way may go on when the server ends: 20 s by default, and 6 s more after their interruption.
+    ///
+    /// The time after the interruption should be longer than the [grace](Self::grace), so that the handlers end first.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
         self

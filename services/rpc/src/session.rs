@@ -9,7 +9,7 @@
 //! ```
 //!
 //! (1) The server is asked to end, and says `LEAVE`; or the client sends nothing more. (2) The last handler has ended.
-//! (3) What is queued is written. (4) The client has closed, or does not within [`LINGER`]. (5) The connection is lost, or
+//! (3) What is queued is written. (4) The client has closed, or does not in time. (5) The connection is lost, or
 //! the task of the connection is interrupted. (6) The handlers have ended, or the grace is over and drops them.
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,8 @@ use std::time::Duration;
 use pikake_net::{Closing, Read};
 use pikake_time::Deadline;
 use pikake_traps::{
-    About, Builder, Interrupted, WaitQueue, deadline_after, ignore_after, shield, sleep, yield_now,
+    About, Builder, Interrupted, WaitQueue, deadline_after, elapsed_since, ignore_after, now,
+    shield, sleep, yield_now,
 };
 
 use crate::call::{CallInfo, EndOfCall, Running, handle};
@@ -35,7 +36,7 @@ use crate::packet_error::PacketError;
 use crate::packets::{Outbox, Packet, PacketReader, open};
 use crate::peer::{Peer, Transport};
 use crate::protocol::{
-    ANSWER, BEGUN, CANCEL, ClientGreeting, DEADLINE, FAILURE, Failure, LEAVE, METADATA,
+    ANSWER, BEGUN, CANCEL, ClientGreeting, DEADLINE, FAILURE, Failure, ITEM, LEAVE, METADATA,
     METHOD_BYTES, Metadata, NOTICE, REQUEST, ServerGreeting, take_metadata,
 };
 use crate::server::{Core, UnfinishedCall};
@@ -44,8 +45,9 @@ use crate::stream::Channels;
 use crate::trace::TraceContext;
 use crate::wire::{Malformed, whole_number};
 
-/// How long a server waits for the client to close a connection on which everything is written. A close with bytes that
-/// were not read resets the connection, and the client may lose answers.
+/// How long a server that is overdue waits for the client to close a connection on which everything is written, and how
+/// long one that ends waits for a client's hello. A close with bytes that were not read resets the connection, and the client
+/// may lose answers.
 const LINGER: Duration = Duration::from_secs(1);
 /// The most calls that the description of a wait names.
 const NAMED_CALLS: usize = 8;
@@ -80,7 +82,18 @@ pub(crate) async fn serve_calls<S: Transport>(
     let greeting =
         ServerGreeting { calls: core.options.calls as u64, items: core.options.items as u64 };
     let options = core.options.packets.clone().greeting(greeting.bytes());
-    let (mut reader, packets) = open(stream, options).await?;
+    let stall = options.stall;
+    // A server that ends waits for no client that says nothing.
+    let ends = async {
+        closing.begun().await?;
+        sleep(LINGER).await
+    };
+    let opened = match either(pin!(open(stream, options)), pin!(ends)).await {
+        Either::First(opened) => opened,
+        Either::Second(Ok(())) => return Ok(()),
+        Either::Second(Err(interrupted)) => Err(PacketError::Interrupted(interrupted)),
+    };
+    let (mut reader, packets) = opened?;
     let client = match ClientGreeting::read(reader.greeting()) {
         Ok(client) => client,
         Err(error) => return Err(reader.fail(error)),
@@ -111,7 +124,9 @@ pub(crate) async fn serve_calls<S: Transport>(
     let finished = packets.finish().await;
     if finished.is_ok() {
         let end = async { while let Ok(Some(_)) = reader.next().await {} };
-        ignore_after(LINGER, end).await;
+        // The last answers may be a while on their way to the client.
+        let linger = if served.is_ok() { stall } else { LINGER };
+        ignore_after(linger, end).await;
     }
     match served? {
         // A client that wants no more packets may have closed.
@@ -198,10 +213,12 @@ impl Session {
                 }
             };
             let Some(packet) = packet else { break };
-            if matches!(packet.kind, REQUEST | NOTICE) {
-                self.wait_to_begin(packet.kind == NOTICE, closing).await?;
-            }
-            self.take(packet)?;
+            // The packets whose answers or credit the client must take.
+            let waited = match packet.kind {
+                REQUEST | NOTICE | ITEM => self.wait_for_room(closing).await?,
+                _ => Duration::ZERO,
+            };
+            self.take(packet, waited)?;
         }
         // The client sends nothing more, also no items and no credit, but gets its answers.
         self.close_channels();
@@ -223,9 +240,12 @@ impl Session {
         }
     }
 
-    /// Waits until a further call may begin. A client that takes no answers gets no more handlers, nor does one with
-    /// too many notices. Packets of calls that are under way have been taken before.
-    async fn wait_to_begin(&self, is_notice: bool, closing: &Closing) -> Result<(), PacketError> {
+    /// Waits until there is room for answers and credit: a client that takes none gets no more. Returns how long it took.
+    async fn wait_for_room(&self, closing: &Closing) -> Result<Duration, PacketError> {
+        if self.out.has_room() && !closing.has_begun() {
+            return Ok(Duration::ZERO);
+        }
+        let since = now();
         loop {
             if closing.has_begun() {
                 self.leave();
@@ -233,22 +253,16 @@ impl Session {
             if let Some(failure) = self.out.failure() {
                 return Err(failure);
             }
-            let is_full = is_notice && self.notices.get() >= self.core.options.calls;
-            if !is_full && self.out.has_room() {
-                return Ok(());
+            if self.out.has_room() {
+                return Ok(elapsed_since(since));
             }
-            let room = async {
-                match is_full {
-                    true => either(pin!(self.failed()), pin!(self.ended())).await.either(),
-                    false => self.out.wait_for_room(Location::caller()).await,
-                }
-            };
             let begun = async {
                 match self.is_leaving.get() {
                     true => pending().await,
                     false => closing.begun().await,
                 }
             };
+            let room = self.out.wait_for_room(Location::caller());
             let changed = either(pin!(room), pin!(begun)).await.either();
             changed.map_err(PacketError::Interrupted)?;
         }
@@ -324,8 +338,8 @@ impl Session {
         .await;
     }
 
-    /// Understands a packet of the client.
-    fn take(self: &Rc<Self>, packet: Packet<'_>) -> Result<(), PacketError> {
+    /// Understands a packet of the client, which has waited for room.
+    fn take(self: &Rc<Self>, packet: Packet<'_>, waited: Duration) -> Result<(), PacketError> {
         let id = packet.id;
         if matches!(packet.kind, REQUEST | NOTICE) {
             if id <= self.last.get() {
@@ -335,7 +349,7 @@ impl Session {
             return match self.is_leaving.get() {
                 // `LEAVE` has said so to the client.
                 true => Ok(()),
-                false => self.begin(packet),
+                false => self.begin(packet, waited),
             };
         }
         let running = self.calls.borrow().get(&id).cloned();
@@ -352,7 +366,7 @@ impl Session {
     }
 
     /// Begins a call.
-    fn begin(self: &Rc<Self>, packet: Packet<'_>) -> Result<(), PacketError> {
+    fn begin(self: &Rc<Self>, packet: Packet<'_>, waited: Duration) -> Result<(), PacketError> {
         let (id, is_notice) = (packet.id, packet.kind == NOTICE);
         let under_way = self.calls.borrow().len() - self.notices.get();
         if !is_notice && under_way >= self.core.options.calls {
@@ -372,7 +386,9 @@ impl Session {
         let Some(offer) = self.core.find(request.method) else {
             return refuse(Failure::UnknownMethod, "");
         };
-        let Some(place) = self.core.try_begin() else {
+        // A notice that waited would hold up what the client sends behind it.
+        let is_full = is_notice && self.notices.get() >= self.core.options.calls;
+        let Some(place) = self.core.try_begin().filter(|_| !is_full) else {
             return refuse(Failure::Overloaded, "");
         };
         let (codec, items) = (self.client.codec, self.core.options.items);
@@ -394,7 +410,9 @@ impl Session {
             method: offer.method,
             id,
             peer: self.peer.clone(),
-            deadline: request.left.map_or(Deadline::NEVER, deadline_after),
+            deadline: request
+                .left
+                .map_or(Deadline::NEVER, |left| deadline_after(left.saturating_sub(waited))),
             trace: TraceContext::of_caller(&request.metadata).map(|caller| caller.child()),
             metadata: request.metadata,
         });

@@ -207,13 +207,16 @@ fn after_dash(bytes: &[u8]) -> Option<&[u8]> {
 fn parse_state(text: &str) -> Option<String> {
     let is_blank = |c| c == ' ' || c == '\t';
     let members = text.split(',').map(|member| member.trim_matches(is_blank));
-    let members: Vec<_> = members.filter(|member| !member.is_empty()).collect();
+    let members = members.filter(|member| !member.is_empty());
+    // One more than the limit is known as too many.
+    let members: Vec<_> = members.take(MEMBER_LIMIT + 1).collect();
     let mut keys = BTreeSet::new();
-    let is_valid = members.iter().all(|member| {
-        let pair = member.split_once('=');
-        pair.is_some_and(|(key, value)| is_key(key) && is_value(value) && keys.insert(key))
-    });
-    (is_valid && members.len() <= MEMBER_LIMIT).then(|| members.join(","))
+    let is_valid = members.len() <= MEMBER_LIMIT
+        && members.iter().all(|member| {
+            let pair = member.split_once('=');
+            pair.is_some_and(|(key, value)| is_key(key) && is_value(value) && keys.insert(key))
+        });
+    is_valid.then(|| members.join(","))
 }
 
 fn is_key(key: &str) -> bool {

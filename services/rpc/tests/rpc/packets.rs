@@ -760,3 +760,24 @@ fn packets_cross_tls() {
         assert_eq!(kernel_figures().tasks, 1, "tasks are left");
     });
 }
+
+/// Packets that cannot be sent are no sign of life, and hold up no heartbeat.
+#[test]
+fn packets_that_are_not_sent_delay_no_heartbeat() {
+    pikake::sim::example(async {
+        let (here, there) = MemoryStream::pair(1_000);
+        let options = PacketOptions::new().frame_limit(10).silence(Duration::from_millis(600));
+        let peer = spawn(async move {
+            let (mut packets, _sender) = open(there, options).await.unwrap();
+            packets.next().await.map(|packet| packet.is_none())
+        });
+        let (_packets, sender) = open(here, PacketOptions::new()).await.unwrap();
+        for _ in 0..60 {
+            let sent = sender.clone().send(Packet::new(1, 0, &[0; 100])).await;
+            assert!(matches!(sent, Err(PacketError::TooLarge { .. })), "{sent:?}");
+            sleep(Duration::from_millis(50)).await.unwrap();
+        }
+        drop(sender);
+        assert!(peer.await.unwrap().unwrap());
+    });
+}

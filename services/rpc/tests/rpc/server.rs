@@ -39,6 +39,7 @@ trait Shop {
     async fn panic_when_dropped(&self);
     async fn panic_when_written(&self) -> Unwritable;
     async fn panic_when_read(&self, argument: Unreadable);
+    async fn sum(&self, numbers: Receiver<u64>) -> u64;
     #[notice]
     async fn note(&self, millis: u64);
     #[notice]
@@ -173,6 +174,14 @@ impl Shop for Keeper {
         assert_eq!(argument.0, 0);
     }
 
+    async fn sum(&self, numbers: Receiver<u64>) -> u64 {
+        let mut sum = 0;
+        while let Ok(Some(number)) = numbers.next().await {
+            sum += number;
+        }
+        sum
+    }
+
     async fn note(&self, millis: u64) {
         let _counted = self.count();
         let _ = sleep(Duration::from_millis(millis)).await;
@@ -230,6 +239,7 @@ struct Raw {
 const REQUEST: u8 = 0;
 const ANSWER: u8 = 1;
 const CANCEL: u8 = 2;
+const ITEM: u8 = 3;
 const LEAVE: u8 = 7;
 const NOTICE: u8 = 8;
 const FAILURE: u8 = 2;
@@ -712,30 +722,108 @@ fn connections_do_not_delay_each_other() {
     );
 }
 
+/// Notices over the limit are not taken, and hold up nothing that comes behind them.
 #[test]
-fn notices_wait_for_notices() {
+fn notices_over_the_limit_are_not_taken() {
     pikake::sim::example(async {
         let keeper = Keeper::default();
         let (mut raw, serving) = Raw::connect(server(&keeper).calls(2), 10_000).await;
+        let wait = raw.request("wait", &[0xe8, 7]).await;
         for _ in 0..5 {
             raw.send(NOTICE, "note", &[100]).await;
         }
-        let last = raw.request("add", &[1, 2]).await;
-        for begun in [2, 4, 5] {
-            sleep(MS).await.unwrap();
-            assert_eq!(keeper.0.begun.get(), begun);
-            sleep(99 * MS).await.unwrap();
-        }
-        assert_eq!(raw.next().await.unwrap().2, last);
-        // A connection that is lost meanwhile is found by a write.
-        for _ in 0..5 {
-            raw.send(NOTICE, "note", &[0xff, 0xff, 0xff, 0x7f]).await;
-        }
+        let add = raw.request("add", &[1, 2]).await;
+        assert_eq!(raw.next().await.unwrap().2, add);
+        assert_eq!(keeper.0.begun.get(), 1 + 2);
+        raw.writer.send(Packet::new(CANCEL, wait, &[])).await.unwrap();
+        assert_eq!(raw.next().await.unwrap().2, wait);
+        sleep(100 * MS).await.unwrap();
+        raw.send(NOTICE, "note", &[100]).await;
         sleep(MS).await.unwrap();
+        assert_eq!(keeper.0.begun.get(), 1 + 3);
         drop(raw);
-        serving.await.unwrap().unwrap_err();
-        assert_eq!((keeper.0.begun.get(), keeper.under_way()), (7, 0));
+        serving.await.unwrap().unwrap();
+        assert_eq!((keeper.0.begun.get(), keeper.under_way()), (1 + 3, 0));
     });
+}
+
+/// A client that takes no credit gets none without end.
+#[test]
+fn credit_that_nobody_takes_is_bounded() {
+    pikake::sim::example(async {
+        let keeper = Keeper::default();
+        let packets = PacketOptions::new().queue_limit(1_000).stall(100 * SECOND);
+        let (here, there) = MemoryStream::pair(100);
+        let serving =
+            spawn(server(&keeper).items(1).packets(packets.clone()).serve_connection(there));
+        let (_reader, writer) = open(here, packets.greeting([0, 16])).await.unwrap();
+        let sum = [&number("sum")[..], &[0]].concat();
+        writer.send(Packet::new(REQUEST, 1, &sum)).await.unwrap();
+        let mut sent = 0;
+        while let Ok(sending) =
+            timeout_after(SECOND, writer.send(Packet::new(ITEM, 1, &[0, 7]))).await
+        {
+            sending.unwrap();
+            sent += 1;
+            assert!(sent < 10_000, "{sent} items, each for a credit");
+            sleep(MS).await.unwrap();
+        }
+        assert!(sent > 100, "{sent} items");
+        serving.abort();
+    });
+}
+
+/// The time in which a request waits for room is part of its caller's time.
+#[test]
+fn waits_for_room_count_for_the_deadline() {
+    pikake::sim::example(async {
+        let keeper = Keeper::default();
+        let packets = PacketOptions::new().queue_limit(2_000).stall(10 * SECOND);
+        let (mut raw, serving) = Raw::connect(server(&keeper).packets(packets), 100).await;
+        for _ in 0..3 {
+            raw.request("big", &[0x84, 7]).await;
+        }
+        // The answers are queued.
+        sleep(MS).await.unwrap();
+        let in_50_ms = [0xd0, 0x86, 3];
+        let body = [&number("stubborn")[..], &in_50_ms].concat();
+        raw.writer.send(Packet::new(REQUEST, 4, &body).with_flags(DEADLINE)).await.unwrap();
+        sleep(60 * MS).await.unwrap();
+        let begun = keeper.0.begun.get();
+        while let Some((_, flags, id, _)) = raw.next().await {
+            if id == 4 {
+                assert_eq!(flags, FAILURE);
+                break;
+            }
+        }
+        assert_eq!(keeper.0.begun.get(), begun, "a call that is over has begun");
+        serving.abort();
+    });
+}
+
+/// A connection that has said nothing is not waited for, and one whose answers are on their way is.
+#[test]
+fn a_server_that_ends_waits_for_answers_only() {
+    pikake::sim::example(async {
+        let (keeper, closing) = (Keeper::default(), Closing::new());
+        let (_silent, there) = MemoryStream::pair(1_000);
+        let serving = spawn(server(&keeper).closing(&closing).serve_connection(there));
+        let (mut raw, other) = Raw::connect(server(&keeper).closing(&closing), 10_000).await;
+        raw.request("add", &[1, 2]).await;
+        closing.begin();
+        timeout_after(2 * SECOND, serving).await.expect("nobody said hello").unwrap().unwrap();
+        sleep(5 * SECOND).await.unwrap();
+        assert!(!other.is_finished());
+        while raw.next().await.is_some() {}
+        drop(raw);
+        timeout_after(SECOND, other).await.unwrap().unwrap().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "room for at least one connection")]
+fn a_server_needs_room_for_a_connection() {
+    let _ = Server::new().connections(0);
 }
 
 #[test]

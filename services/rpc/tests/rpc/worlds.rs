@@ -47,8 +47,6 @@ const POLL: Duration = Duration::from_millis(100);
 const SLACK: Duration = Duration::from_millis(30);
 /// The time in which a cancel arrives behind large requests, in a network without faults.
 const QUEUED: Duration = Duration::from_millis(300);
-/// The longest time of a handler whose caller does not end it.
-const NOTICE_TIME: Duration = Duration::from_millis(1_000);
 /// The time in which a server learns that a caller has gone, by the cancel or by the silence, in a network with faults.
 const LEARNED: Duration = Duration::from_secs(6);
 
@@ -308,11 +306,7 @@ impl Record {
                 let is_within = call.limit.is_none_or(|limit| run.left <= Some(limit));
                 rule(is_within, format!("{:?} left of {:?}", run.left, call.limit));
                 let is_silent = matches!(call.outcome, Some(Outcome::Sent)) || method == "note";
-                let learned = if world.is_calm {
-                    QUEUED + world.behind_notices()
-                } else {
-                    LEARNED + world.allowance(host)
-                };
+                let learned = if world.is_calm { QUEUED } else { LEARNED + world.allowance(host) };
                 let bound = ended.max(run.begun) + learned + GRACE + allowance;
                 rule(
                     is_silent || end <= bound,
@@ -561,11 +555,6 @@ struct World {
 impl World {
     fn allowance(&self, host: &str) -> Duration {
         self.allowances.get(host).copied().unwrap_or_default()
-    }
-
-    /// A server whose limit of notices is reached reads on when one ends.
-    fn behind_notices(&self) -> Duration {
-        if self.calls < 6 { NOTICE_TIME } else { Duration::ZERO }
     }
 
     fn packets(&self) -> PacketOptions {
