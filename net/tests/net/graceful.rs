@@ -24,7 +24,7 @@ pub(crate) struct Door(Rc<Inside>);
 pub(crate) struct Inside {
     clients: RefCell<VecDeque<(MemoryStream, u32)>>,
     came: WaitQueue,
-    is_closed: Cell<bool>,
+    end: RefCell<Option<io::Error>>,
 }
 
 impl Door {
@@ -40,8 +40,8 @@ impl Door {
         self.0.clients.borrow().is_empty()
     }
 
-    fn close(&self) {
-        self.0.is_closed.set(true);
+    fn end(&self, error: impl Into<io::Error>) {
+        self.0.end.replace(Some(error.into()));
         self.0.came.wake(1);
     }
 }
@@ -52,8 +52,8 @@ impl Listener for Door {
 
     async fn accept(&self) -> io::Result<(MemoryStream, u32)> {
         loop {
-            if self.0.is_closed.get() {
-                return Err(Closed.into());
+            if let Some(error) = self.0.end.take() {
+                return Err(error);
             }
             let client = self.0.clients.borrow_mut().pop_front();
             if let Some(client) = client {
@@ -202,15 +202,26 @@ fn failed_listener_starts_a_graceful_shutdown() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100]).await;
-        door.close();
+        door.end(io::ErrorKind::ConnectionAborted);
         let failed = server.await.unwrap().unwrap_err();
         assert!(failed.interrupted.is_empty() && failed.handled == 1, "{failed}");
-        assert!(failed.source.get_ref().unwrap().is::<Closed>());
         let error = io::Error::from(failed);
-        assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         assert!(
             error.to_string().starts_with("the server's listener failed after 1 connections: ")
         );
+    });
+}
+
+#[test]
+fn closed_listener_ends_the_server_in_order() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let server = serving(&door, &closing, &[100]).await;
+        door.end(Closed);
+        let farewell = server.await.unwrap().unwrap();
+        assert!(matches!(farewell.why, Ended::Closed) && farewell.is_clean(), "{farewell:?}");
+        assert_eq!(farewell.handled, 1);
     });
 }
 
