@@ -57,7 +57,9 @@ pub enum Balance {
 /// first pause is 25 to 50 ms, and the later ones grow to a second. With other servers, calls go to those until the
 /// server is back.
 ///
-/// A call that is given up keeps its place in the server's limit until its handler has ended.
+/// A call that is given up keeps its place in the server's limit until its handler has ended. A call that waits for room
+/// in a full queue has its turn before later calls: while nobody polls it, as after another branch of a `select!` won,
+/// those wait too.
 ///
 /// When the last clone is dropped, each connection ends after its calls. A call borrows nothing, so a task may await it
 /// after the client is dropped.

@@ -480,7 +480,8 @@ impl PacketWriter {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is dropped or interrupted sends nothing.
+    /// An interruption point. A call that is dropped or interrupted sends nothing. A call that waits and that nobody polls
+    /// holds up the callers behind it, also when there is room again.
     ///
     /// # Errors
     ///
