@@ -18,9 +18,9 @@ use syn::{
 
 use crate::returned::value_of;
 
-/// What the client has beside the methods of the trait.
+/// The items of the client beside the methods of the trait.
 const OF_THE_CLIENT: [&str; 3] = ["METHODS", "clone", "new"];
-/// What a method of the client keeps of the attributes in the trait.
+/// The attributes in the trait that the method of the client keeps.
 const KEPT: [&str; 4] = ["cfg", "cfg_attr", "deprecated", "doc"];
 
 #[derive(Default)]
@@ -394,7 +394,7 @@ impl Method {
         }
     }
 
-    /// What the client's method returns, and how that is made of an answer.
+    /// The type that the client's method returns, and the code that makes it of an answer.
     fn returned(&self, rpc: &Tokens) -> (Tokens, Tokens) {
         let ReturnType::Type(_, kind) = &self.output else {
             let finish = match self.is_notice {

@@ -1,4 +1,4 @@
-//! What travels between clients and servers, and between servers.
+//! The calls between clients and servers, and between servers.
 
 use std::fmt;
 
@@ -91,7 +91,7 @@ pub trait Accounts {
 pub struct Entry {
     /// The epoch of the leader that added the entry.
     pub epoch: Epoch,
-    /// What the entry does; `None`: nothing, the leader wants to know whether it still leads.
+    /// The transfer that the entry makes. With `None` it makes none: the leader wants to know whether it still leads.
     pub request: Option<(RequestId, Transfer)>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct BreakerOptions {
     pub(crate) pause: Duration,
 }
 
-/// What a call says of its server.
+/// The state of a server, by the end of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Answered,

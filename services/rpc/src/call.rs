@@ -55,7 +55,7 @@ pub struct CallInfo {
     pub peer: Rc<Peer>,
     /// When the caller stops waiting.
     pub deadline: Deadline,
-    /// What the caller has sent with the call.
+    /// The pairs that the caller has sent with the call.
     pub metadata: Vec<(String, String)>,
     /// The trace that the caller has named in the metadata, with an id of this call. See [`trace`](crate::trace).
     pub trace: Option<TraceContext>,

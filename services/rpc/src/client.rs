@@ -414,7 +414,7 @@ fn is_transient(failure: &CallFailure) -> bool {
     }
 }
 
-/// What the end of an attempt says of the server.
+/// Tells by the end of an attempt how the server does.
 fn verdict(method: &Method, result: &Result<Answered, CallError>) -> Verdict {
     match result.as_ref().map_err(|error| &error.failure) {
         // A notice was sent, and nothing more.

@@ -12,9 +12,16 @@ use crate::stream::Channels;
 
 /// How arguments, answers and items become bytes. The client chooses, and the server follows.
 ///
-/// Values are at most as large as a [frame](crate::packets::PacketOptions::frame_limit). JSON has a limit of 128 for
-/// their depth. Postcard has none, so a peer can exhaust the stack with a value of a recursive type, and the time with a
-/// `Vec` of values without bytes, such as `Vec<()>`: keep both out of services that unknown clients may call.
+/// Values are at most as large as a [frame](crate::packets::PacketOptions::frame_limit).
+///
+/// JSON has a limit of 128 for their depth. Postcard has none: a peer can exhaust the stack with a value of a recursive
+/// type, and the process ends. A `Vec` of values without bytes, such as `Vec<()>`, can take time without end. Keep both
+/// out of services that unknown clients may call.
+///
+/// Postcard writes no names of fields and types. A type with serde's `untagged`, `tag` or `flatten` makes the call fail,
+/// and so does a `serde_json::Value`. With `skip_serializing_if`, later values are read as others.
+///
+/// JSON cannot write maps whose keys are neither texts nor numbers. It writes `NaN` and infinities as `null`.
 ///
 /// # Examples
 ///
@@ -118,7 +125,7 @@ impl<'a> ArgumentWriter<'a> {
     ///
     /// # Errors
     ///
-    /// What the argument's `Serialize` says.
+    /// The error of the argument's `Serialize`.
     pub fn put<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), String> {
         if self.codec == Codec::Json {
             self.bytes.push(if self.count == 0 { b'[' } else { b',' });
@@ -165,7 +172,7 @@ impl<'a> ArgumentReader<'a> {
     ///
     /// # Errors
     ///
-    /// What the argument's `Deserialize` says; a missing argument.
+    /// The error of the argument's `Deserialize`; a missing argument.
     // Not `DeserializeOwned`: so the compiler says what to derive.
     pub fn take<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<T, String> {
         let taken = match &mut self.0 {
@@ -190,13 +197,13 @@ impl<'a> ArgumentReader<'a> {
 
     fn missing<T: DeserializeOwned>(name: &str) -> Result<T, String> {
         T::deserialize(Missing)
-            // A value that is no bytes is never missing.
+            // A value without bytes, such as `()`, is never missing.
             .or_else(|_| postcard::from_bytes(&[]))
             .map_err(|_| format!("the argument `{name}` is missing"))
     }
 }
 
-/// What is not there: `None`, or an error.
+/// The deserializer of a missing argument: `None`, or an error.
 struct Missing;
 
 impl<'de> Deserializer<'de> for Missing {

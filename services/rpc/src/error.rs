@@ -43,7 +43,7 @@ pub enum CallFailure {
     Refused(String),
     /// The handler panicked. The server's log has the message.
     Panicked,
-    /// The handler ended without an answer: it was interrupted, or left running over its time.
+    /// The handler ended without an answer: it was interrupted, or dropped when its time was over.
     Ended(String),
     /// Too many calls have failed recently, so this one was not sent.
     BreakerOpen,

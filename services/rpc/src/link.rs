@@ -158,7 +158,7 @@ impl Link {
         self.last_taken.get().is_none() && self.failure().is_none()
     }
 
-    /// What ended the connection.
+    /// The failure that ended the connection.
     pub(crate) fn failure(&self) -> Option<PacketError> {
         self.out.failure()
     }

@@ -149,7 +149,7 @@ impl Drop for LocalListener {
 pub struct LocalStream {
     incoming: Arc<Queue<Vec<u8>>>,
     outgoing: Arc<Queue<Vec<u8>>>,
-    /// What was received and not read yet.
+    /// The bytes that were received and not read yet.
     rest: RefCell<Cursor<Vec<u8>>>,
 }
 

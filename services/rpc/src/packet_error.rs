@@ -1,4 +1,4 @@
-//! What ends a stream of packets.
+//! The ends of a stream of packets.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use pikake_traps::Interrupted;
 
 use crate::wire::Malformed;
 
-/// What ended a connection of packets, or a single operation on it.
+/// The failure of a connection of packets, or of a single operation on it.
 ///
 /// # Examples
 ///

@@ -99,7 +99,7 @@ impl PacketOptions {
     }
 
     /// The most bytes of a body that this side receives, 1 MiB by default. The peer learns the limit and sends no
-    /// larger one.
+    /// larger one. With zero, packets have no body, and no call can be made.
     pub fn frame_limit(mut self, bytes: usize) -> Self {
         self.frame_limit = bytes;
         self
@@ -124,13 +124,15 @@ impl PacketOptions {
     /// How long a frame may take to arrive, and how long the peer may take no byte while something is to be
     /// written, 30 s by default. Also the limit of the hello, and of the end of the stream.
     ///
-    /// Only the time in which a task waits in [`PacketReader::next`] counts for a frame.
+    /// Only the time in which a task waits in [`PacketReader::next`] counts for a frame. With zero, the first wait for the peer
+    /// ends the connection.
     pub fn stall(mut self, length: Duration) -> Self {
         self.stall = length;
         self
     }
 
-    /// What the peer gets before the first packet, at most 64 KiB.
+    /// Sets the bytes that the peer gets before the first packet, at most 64 KiB. [`Client`](crate::Client) and
+    /// [`Server`](crate::Server) have greetings of their own, and replace these.
     pub fn greeting(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.greeting = bytes.into();
         self
@@ -260,7 +262,7 @@ impl Drop for Opening {
     }
 }
 
-/// What waits to be written, shared by the writers, the task that writes, and the reader.
+/// The bytes that wait to be written, shared by the writers, the task that writes, and the reader.
 pub(crate) struct Outbox {
     bytes: RefCell<Vec<u8>>,
     /// Where a body is made before its length is known.
@@ -485,7 +487,7 @@ impl PacketWriter {
     ///
     /// # Errors
     ///
-    /// What ended the connection; [`PacketError::TooLarge`], if the peer takes no packet of that size.
+    /// The end of the connection; [`PacketError::TooLarge`], if the peer takes no packet of that size.
     ///
     /// # Panics
     ///
@@ -538,7 +540,7 @@ impl PacketWriter {
     ///
     /// # Errors
     ///
-    /// What ended the connection.
+    /// The end of the connection.
     #[track_caller]
     pub fn finish(self) -> impl Future<Output = Result<(), PacketError>> {
         let (place, out) = (Location::caller(), self.0.clone());
@@ -631,7 +633,7 @@ pub struct PacketReader<S> {
 }
 
 impl<S: Read> PacketReader<S> {
-    /// What the peer has said before the first packet. See [`PacketOptions::greeting`].
+    /// The greeting of the peer, which came before the first packet. See [`PacketOptions::greeting`].
     pub fn greeting(&self) -> &[u8] {
         &self.greeting
     }
@@ -655,7 +657,7 @@ impl<S: Read> PacketReader<S> {
     ///
     /// # Errors
     ///
-    /// What ended the connection, in both directions. Interruptions end nothing.
+    /// The end of the connection, in both directions. Interruptions end nothing.
     pub async fn next(&mut self) -> Result<Option<Packet<'_>>, PacketError> {
         let (header, start) = loop {
             match self.take_frame() {

@@ -1,4 +1,4 @@
-//! What the packets of calls mean.
+//! The packets of calls, and their meaning.
 //!
 //! | kind | from | id | body |
 //! | --- | --- | --- | --- |
@@ -107,7 +107,7 @@ pub(crate) const fn method_number(service: &str, method: &str) -> u32 {
     add(add(add(0x811c_9dc5, service), "."), method)
 }
 
-/// What a client says before its first call.
+/// The greeting of a client, before its first call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientGreeting {
     pub(crate) codec: Codec,
@@ -132,7 +132,7 @@ impl ClientGreeting {
     }
 }
 
-/// What a server says before its first answer.
+/// The greeting of a server, before its first answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerGreeting {
     /// The calls that may be under way.

@@ -37,7 +37,7 @@ pub(crate) struct Options {
 
 type Interceptor = Rc<dyn Fn(&Rc<CallInfo>, Handler) -> Handler>;
 
-/// What the connections of a server share.
+/// The parts of a server that its connections share.
 pub(crate) struct Core {
     pub(crate) options: Options,
     /// By their numbers.
@@ -131,6 +131,9 @@ impl Core {
 }
 
 /// Offers services on connections.
+///
+/// A server belongs to its kernel, and is not `Send`. To use more cores, start one in each kernel:
+/// `pikake::net::serve_on_all` gives each a listener of the same port.
 ///
 /// # Examples
 ///
@@ -352,7 +355,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// What ended the connection, unless the client did in order.
+    /// The end of the connection, unless the client has ended it in order.
     ///
     /// # Panics
     ///
@@ -375,6 +378,10 @@ impl Server {
     /// # Errors
     ///
     /// See [`serve_until`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
     pub async fn serve<L>(
         self,
         listener: L,

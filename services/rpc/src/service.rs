@@ -1,4 +1,4 @@
-//! What `#[pikake::service]` writes code for.
+//! The items that the code of `#[pikake::service]` uses.
 
 use std::fmt;
 use std::future::Future;
@@ -62,10 +62,10 @@ pub trait Service: 'static {
     -> Result<Handler, String>;
 }
 
-/// A handler, at its beginning.
+/// A handler that has not begun.
 pub type Handler = Pin<Box<dyn Future<Output = Answer>>>;
 
-/// What a handler returned, not yet bytes.
+/// The value or error that a handler returned, not yet bytes.
 pub struct Answer(pub(crate) Given);
 
 pub(crate) enum Given {

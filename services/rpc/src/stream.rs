@@ -332,7 +332,7 @@ impl<T> Channel<T> {
     }
 }
 
-/// What a connection does with a channel of a call.
+/// A channel of a call, as its connection uses it.
 pub(crate) trait Ported {
     /// The request is queued: items may follow.
     fn begin(&self);

@@ -14,7 +14,7 @@ pub(crate) const ALL_FLAGS: u8 = (1 << FLAG_BITS) - 1;
 /// The most bytes of a number.
 const NUMBER_BYTES: usize = 10;
 
-/// What stands before the body of a frame.
+/// The bytes before the body of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: u8,
