@@ -227,6 +227,9 @@ impl Server {
 
     /// The items that may wait in each channel of a call, 16 by default.
     ///
+    /// A connection may hold so many items of the [frame limit](PacketOptions::frame_limit) for each channel of each call: 1 GiB
+    /// for each 64 channels with the defaults. Lower one of the limits for services of unknown clients that upload.
+    ///
     /// # Panics
     ///
     /// If `count` is zero.
