@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("docs/jobs.md", 1, "an application, which a test of the command line runs"),
+    (
+        "docs/rpc.md",
+        3,
+        "a program that runs until a signal, kernels on several threads, certificates in files",
+    ),
     ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
     ("net/src/address.rs", 1, "names of the outside world"),
     ("net/src/copy.rs", 1, "a server elsewhere"),
@@ -52,11 +57,6 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/postgres/src/pool.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/rows.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/transaction.rs", 1, "a PostgreSQL to connect to"),
-    (
-        "docs/rpc.md",
-        3,
-        "a program that runs until a signal, kernels on several threads, certificates in files",
-    ),
     ("services/rpc/src/client.rs", 1, "certificates in files"),
     ("src/lib.rs", 1, "a server that runs until a signal ends it"),
     ("task/src/bounded.rs", 1, "requests that never end"),
