@@ -58,6 +58,8 @@ pub(crate) struct Session<T, P> {
     handshake_config: HandshakeConfig,
     phase: Phase,
     pub(crate) limits: Limits,
+    /// The version that the broker says of itself.
+    pub(crate) server_version: Option<String>,
     output: Vec<u8>,
     /// The received beginning of the next frame.
     partial_frame: Vec<u8>,
@@ -77,6 +79,7 @@ impl<T, P> Session<T, P> {
             handshake_config,
             phase: Phase::Greeting,
             limits: Limits { frame_max: wanted.frame_max.max(FRAME_MIN), ..wanted },
+            server_version: None,
             output: wire::PROTOCOL_HEADER.to_vec(),
             partial_frame: Vec::new(),
             channels: BTreeMap::new(),

@@ -58,6 +58,7 @@ pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Res
     broker.probe().await.map_err(|error| Stop::broker(app, error))?;
     let state = broker.state();
     close(app, &broker).await?;
+    let is_of_all = rows.iter().any(|(_, counts)| counts.is_some_and(|of| of.delayed_of_all));
     output.answer(
         || {
             let queues: Vec<Value> = rows.iter().map(json_of).collect();
@@ -66,7 +67,11 @@ pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Res
         || {
             let rows: Vec<Vec<String>> = rows.iter().map(row_of).collect();
             let is_number = [false, true, true, true, true, true];
-            format!("{}: {state}\n{}", app.redacted_url(), table(&HEAD, &is_number, &rows))
+            let note = match is_of_all {
+                true => "\ndelayed: those of all queues, which wait together",
+                false => "",
+            };
+            format!("{}: {state}\n{}{note}", app.redacted_url(), table(&HEAD, &is_number, &rows))
         },
     )
 }
@@ -99,7 +104,9 @@ pub(crate) async fn purge(
     let broker = open_broker(app).await?;
     if !is_confirmed {
         let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
-        confirm(queue, counts.ready + counts.delayed).await?;
+        // How many of those that wait are the queue's, a purge finds out.
+        let delayed = if counts.delayed_of_all { 0 } else { counts.delayed };
+        confirm(queue, counts.ready + delayed).await?;
     }
     let purged = {
         let _waiting = Spinner::new(format!("purging {queue}"));

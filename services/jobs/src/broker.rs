@@ -258,6 +258,8 @@ pub struct Counts {
     pub taken: Option<u64>,
     /// Messages whose time has not come.
     pub delayed: u64,
+    /// Whether `delayed` counts the messages of all queues, which wait together (RabbitMQ).
+    pub delayed_of_all: bool,
     /// Dead messages.
     pub dead: u64,
     /// Consumers, if the broker counts them.

@@ -171,7 +171,10 @@ impl State {
             X::Bind(bind) => {
                 self.exchange(bind.destination.as_str())?;
                 let route = (bind.destination.into(), false, bind.routing_key.into());
-                self.exchange(bind.source.as_str())?.routes.push(route);
+                let source = self.exchange(bind.source.as_str())?;
+                if !source.routes.contains(&route) {
+                    source.routes.push(route);
+                }
                 exchange_reply(X::BindOk(exchange::BindOk {}))
             }
             X::Unbind(unbind) => {

@@ -91,6 +91,11 @@ impl Connection {
         self.hub().session.borrow().as_ref().map(|session| session.limits.channel_max)
     }
 
+    /// The broker's version, as `3.10.8`. `None` without a connection, or if the broker says none.
+    pub fn server_version(&self) -> Option<String> {
+        self.hub().session.borrow().as_ref()?.server_version.clone()
+    }
+
     /// The broker's address.
     pub fn address(&self) -> &Address {
         &self.hub().address

@@ -125,6 +125,14 @@ impl Limits {
     }
 }
 
+/// The version that the broker says of itself.
+pub(super) fn server_version(start: &Start) -> Option<String> {
+    match start.server_properties.inner().get("version")? {
+        AMQPValue::LongString(version) => Some(version.to_string()),
+        _ => None,
+    }
+}
+
 /// The smaller limit, where zero is no limit.
 fn min_limit<N: Ord + Default>(ours: N, theirs: N) -> N {
     let none = N::default();

@@ -13,6 +13,7 @@ use amq_protocol::types::ShortString;
 
 use super::channel::{Assembly, ChannelState, ContentOf, ids, reply_to};
 use super::event::{Content, Ended, Event, Outcome, Reply};
+use super::handshake::server_version;
 use super::wire::{self, Frame, append_method};
 use super::{Phase, Session};
 use crate::error::{CloseReason, Error};
@@ -105,6 +106,7 @@ impl<T, P> Session<T, P> {
             }
             (Phase::Greeting, M::Start(start)) => {
                 let ok = self.handshake_config.start_ok(&start)?;
+                self.server_version = server_version(&start);
                 self.phase = Phase::Tuning;
                 self.queue_connection(M::StartOk(ok))
             }

@@ -44,8 +44,9 @@ const TRANSIENT: u8 = 1;
 /// The broker that is RabbitMQ, over one connection.
 ///
 /// Queues are durable classic ones, as Celery declares its own, so that a Celery application may use a queue first or
-/// second; those that are declared as replicated are quorum queues. `name.dead` is the dead letters' queue of a queue, `name.delay.N` are those in which messages
-/// wait for their time, in steps of 100 ms, up to 77 days. Publishing is confirmed, with many under
+/// second; those that are declared as replicated are quorum queues. `name.dead` is the dead letters' queue of a queue. Delayed messages wait in queues that
+/// all share, `celery_delayed_N` and `pikake_delayed_N00ms`, in steps of 100 ms, up to 8.5 years: those of Celery's
+/// native delayed delivery. Publishing is confirmed, with many under
 /// way. A message that was not confirmed when its channel or its connection was lost is sent again over the
 /// next one, so it may come twice; a message that costs the channel each time fails with RabbitMQ's error,
 /// and no other message does. Outcomes come back over direct reply-to: what was asked over a channel or a
@@ -168,9 +169,21 @@ impl Broker for AmqpBroker {
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             let channel = async || self.0.channel().await;
-            let is_replicated = queues::declare(channel, queue, options).await?;
+            let version = self.0.connection.server_version();
+            let drops_messages = queues::drops_messages(version.as_deref());
+            let is_replicated = queues::declare(channel, queue, options, drops_messages).await?;
             self.0.routes.add_declared(queue, is_replicated);
-            Ok(())
+            if !is_replicated {
+                return Ok(());
+            }
+            match self.0.routes.accept_delayed(&self.0.connection, queue).await {
+                // Only Celery's delayed messages need it.
+                Err(BrokerError::Refused(why)) => {
+                    tracing::warn!(queue, why, "messages that Celery delays do not come");
+                    Ok(())
+                }
+                accepted => accepted,
+            }
         })
     }
 
@@ -234,14 +247,14 @@ impl Broker for AmqpBroker {
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
         Box::pin(async move {
             let counts = queues::counts(&self.0.channel().await?, queue).await?;
-            let delayed = queues::count_delayed(&self.0.channel().await?, queue).await?;
-            Ok(Counts { delayed, ..counts })
+            let delayed = delay::count(async || self.0.channel().await).await?;
+            Ok(Counts { delayed, delayed_of_all: true, ..counts })
         })
     }
 
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
         Box::pin(async move {
-            let delayed = queues::purge_delayed(&self.0.channel().await?, queue).await?;
+            let delayed = delay::purge(async || self.0.channel().await, queue).await?;
             let ready = self.0.channel().await?.purge(queue).await?;
             Ok(delayed + u64::from(ready))
         })

@@ -250,7 +250,7 @@ impl Broker for SqliteBroker {
         Box::pin(self.0.link.call(move |database| {
             let (queue, _) = queue(&database.db, &name)?;
             let [ready, taken, delayed, dead] = sql::counts(&database.db, queue, wall_now())?;
-            Ok(Counts { ready, taken: Some(taken), delayed, dead, consumers: None })
+            Ok(Counts { ready, taken: Some(taken), delayed, dead, ..Counts::default() })
         }))
     }
 

@@ -76,7 +76,20 @@ broker!(memory, crate::place::memory, 30);
 broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
 broker!(amqp, crate::place::amqp, 4);
-broker!(amqp_replicated, crate::place::amqp_replicated, 4);
+
+/// Where a quorum queue may differ from a classic one.
+mod amqp_replicated {
+    cases! {
+        crate::place::amqp_replicated,
+        queues::declared_as_found,
+        queues::what_a_dropped_consumer_had_comes_again,
+        queues::what_a_lost_broker_had_comes_again,
+        queues::anything_is_carried,
+        times::delivered_from_then_on,
+        times::buried_and_replayed,
+        times::purged,
+    }
+}
 
 mod expected_twice {
     #[test]

@@ -82,8 +82,9 @@ fn neighbours_of_a_missing_exchange_all_arrive() {
         let later = wall_time() + Duration::from_secs(3_600);
         broker.publish("jobs", Message::default(), Some(later)).await.unwrap();
         let channel = broker.connection().channel().await.unwrap();
-        for level in 0..26 {
-            channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+        let tenths = (1..10).map(|tenths| format!("pikake_delayed_{tenths}00ms"));
+        for exchange in tenths.chain((0..28).map(|level| format!("celery_delayed_{level}"))) {
+            channel.delete_exchange(&exchange).await.unwrap();
         }
         let publish = |job: u32| {
             let (broker, mut message) = (broker.clone(), Message::default());

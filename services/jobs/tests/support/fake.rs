@@ -65,7 +65,14 @@ pub(crate) async fn without_delays(broker: &AmqpBroker) {
     let soon = Some(wall_time() + SECOND);
     broker.publish("jobs", Message::default(), soon).await.unwrap();
     let channel = broker.connection().channel().await.unwrap();
-    for level in 0..26 {
-        channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+    for exchange in delay_names() {
+        channel.delete_exchange(&exchange).await.unwrap();
     }
+    channel.delete_exchange("celery_delayed_delivery").await.unwrap();
+}
+
+/// The exchanges that messages which wait go to, and their queues.
+pub(crate) fn delay_names() -> impl Iterator<Item = String> {
+    let tenths = (1..10).map(|tenths| format!("pikake_delayed_{tenths}00ms"));
+    tenths.chain((0..28).map(|level| format!("celery_delayed_{level}")))
 }

@@ -331,7 +331,8 @@ impl StoreState {
         let taken = of_queue.clone().map(|consumer| consumer.taken.len() as u64).sum();
         let consumers = of_queue.filter(|consumer| !consumer.is_cancelled).count() as u64;
         let dead = self.queues[index].dead_len();
-        Ok(Counts { ready, taken: Some(taken), delayed, dead, consumers: Some(consumers) })
+        let (taken, consumers) = (Some(taken), Some(consumers));
+        Ok(Counts { ready, taken, delayed, dead, consumers, ..Counts::default() })
     }
 
     pub(crate) fn purge(&mut self, name: &str, now: SystemTime) -> Result<u64, BrokerError> {

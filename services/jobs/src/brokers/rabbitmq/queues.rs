@@ -6,7 +6,6 @@
 use pikake_amqp::{Channel, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short};
 
 use crate::broker::{BrokerError, Counts, QueueOptions};
-use crate::brokers::rabbitmq::delay::{LEVELS, delay_queue};
 use crate::brokers::rabbitmq::error::{NOT_FOUND, PRECONDITION_FAILED};
 
 /// RabbitMQ 4 drops a message for good that was delivered so often, 20 times unless it is told. Whether
@@ -27,11 +26,17 @@ fn kind(is_replicated: bool) -> AmqpQueue {
     }
 }
 
+/// Whether quorum queues of this version of RabbitMQ drop messages unless they have a limit.
+pub(crate) fn drops_messages(version: Option<&str>) -> bool {
+    !version.is_some_and(|version| version.starts_with("3."))
+}
+
 /// Declares a queue and the one of its dead, and tells whether it is replicated.
 pub(crate) async fn declare(
     channel: impl AsyncFn() -> Result<Channel, BrokerError>,
     queue: &str,
     options: &QueueOptions,
+    drops_messages: bool,
 ) -> Result<bool, BrokerError> {
     if options.replicated && options.max_priority > 0 {
         return Err(BrokerError::Refused(format!(
@@ -42,7 +47,11 @@ pub(crate) async fn declare(
     if queue.is_empty() || queue.contains(['*', '#']) {
         return Err(BrokerError::Refused(format!("`{queue}` cannot be the name of a queue")));
     }
-    let mut wanted = kind(options.replicated);
+    let mut wanted = match options.replicated && !drops_messages {
+        // As Celery declares it, which may come first or second.
+        true => AmqpQueue::quorum(),
+        false => kind(options.replicated),
+    };
     if options.max_priority > 0 {
         let priority = Value::LongInt(options.max_priority.into());
         wanted = wanted.argument("x-max-priority", priority);
@@ -66,7 +75,8 @@ pub(crate) async fn declare(
     Ok(is_replicated)
 }
 
-/// Whether a queue that could not be declared differs in the limit of deliveries: Celery sets none for its quorum queues.
+/// Whether a queue that could not be declared differs in the limit of deliveries: Celery sets none for its quorum queues,
+/// and earlier versions of pikake set one for each.
 fn differs_in_limit(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.text.contains("'x-delivery-limit'"))
 }
@@ -91,7 +101,7 @@ pub(crate) async fn declare_dead(
 }
 
 /// Whether the broker says that something is not there. The channel is closed then.
-fn is_not_found(error: &Error) -> bool {
+pub(crate) fn is_not_found(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.code == NOT_FOUND)
 }
 
@@ -109,33 +119,7 @@ pub(crate) async fn counts(channel: &Channel, queue: &str) -> Result<Counts, Bro
         Err(error) if is_not_found(&error) => 0,
         Err(error) => return Err(error.into()),
     };
-    Ok(Counts { ready, taken: None, delayed: 0, dead, consumers: Some(consumers) })
-}
-
-/// How many wait for their time. Without delay queues there are none, and the channel is closed.
-pub(crate) async fn count_delayed(channel: &Channel, queue: &str) -> Result<u64, BrokerError> {
-    let mut delayed = 0;
-    for level in (0..LEVELS).rev() {
-        match look(channel, &delay_queue(queue, level)).await {
-            Ok((messages, _)) => delayed += messages,
-            Err(error) if is_not_found(&error) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(delayed)
-}
-
-/// The same, and they are gone.
-pub(crate) async fn purge_delayed(channel: &Channel, queue: &str) -> Result<u64, BrokerError> {
-    let mut purged = 0;
-    for level in (0..LEVELS).rev() {
-        match channel.purge(&delay_queue(queue, level)).await {
-            Ok(messages) => purged += u64::from(messages),
-            Err(error) if is_not_found(&error) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(purged)
+    Ok(Counts { ready, dead, consumers: Some(consumers), ..Counts::default() })
 }
 
 /// A message for a queue, which has to be there.

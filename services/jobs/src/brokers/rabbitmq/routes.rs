@@ -1,7 +1,7 @@
 //! The route of a message into its queue, at once or later.
 //!
-//! [`Routes`] has the queues that were declared here, and those among them that have delay queues. `delay.rs` has the
-//! scheme of these.
+//! [`Routes`] has the queues that were declared here, and those among them to which delayed messages come. `delay.rs`
+//! has the scheme of delays.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,21 +22,38 @@ use crate::message::Message;
 /// The queues that this broker has declared.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// By name. A queue that is declared again may be another one, without delay queues.
+    /// By name. A queue that is declared again may be another one, without bindings.
     declared: RefCell<BTreeMap<String, Rc<Declared>>>,
+    /// Set once the delay queues are declared.
+    delays: Rc<OnceCell<()>>,
 }
 
 #[derive(Debug)]
 struct Declared {
     is_replicated: bool,
-    /// Set once it has delay queues.
-    delays: OnceCell<()>,
+    /// Set once delayed messages come to it.
+    is_bound: OnceCell<()>,
 }
 
 impl Routes {
     pub(crate) fn add_declared(&self, queue: &str, is_replicated: bool) {
-        let declared = Declared { is_replicated, delays: OnceCell::new() };
+        let declared = Declared { is_replicated, is_bound: OnceCell::new() };
         self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared));
+    }
+
+    /// Lets the messages come to a declared queue that others delay: a Celery with quorum queues publishes such messages to
+    /// exchanges that workers are to declare.
+    pub(crate) async fn accept_delayed(
+        &self,
+        connection: &Connection,
+        queue: &str,
+    ) -> Result<(), BrokerError> {
+        let declared = self.declared.borrow().get(queue).cloned();
+        let Some(declared) = declared else { return Ok(()) };
+        if !delay::is_made(&connection.channel_unconfirmed().await?).await? {
+            self.delays.get_or_try_init(async || delay::make(connection).await).await?;
+        }
+        declared.bind(connection, queue).await
     }
 
     /// Whether a queue is replicated, if it was declared here.
@@ -69,8 +86,12 @@ impl Routes {
                 "declare queue `{queue}` here before messages wait for it"
             ))
         })?;
-        if declared.delays.get().is_none() {
-            return Ok(Prepared::After(Box::pin(declared.declare_delays(connection, queue))));
+        if declared.is_bound.get().is_none() || self.delays.get().is_none() {
+            let delays = self.delays.clone();
+            return Ok(Prepared::After(Box::pin(async move {
+                delays.get_or_try_init(async || delay::make(connection).await).await?;
+                declared.bind(connection, queue).await
+            })));
         }
         let (exchange, routing_key) = (short(&exchange)?, short(&key)?);
         let (properties, body) = (headless(message, now)?, message.body.clone());
@@ -85,13 +106,9 @@ impl Routes {
 }
 
 impl Declared {
-    /// Declares the delay queues, once.
-    async fn declare_delays(
-        self: Rc<Self>,
-        connection: &Connection,
-        queue: &str,
-    ) -> Result<(), BrokerError> {
-        let make = async || Ok(delay::make(connection, queue, self.is_replicated).await?);
-        self.delays.get_or_try_init(make).await.copied()
+    /// Lets delayed messages come to the queue, once.
+    async fn bind(&self, connection: &Connection, queue: &str) -> Result<(), BrokerError> {
+        let bind = async || delay::bind(&connection.channel_unconfirmed().await?, queue).await;
+        Ok(self.is_bound.get_or_try_init(bind).await.copied()?)
     }
 }

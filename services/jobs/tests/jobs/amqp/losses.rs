@@ -14,7 +14,7 @@ use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, JobId, Message
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 
-use super::fake::{SECOND, message, on_a_broker, without_delays};
+use super::fake::{SECOND, delay_names, message, on_a_broker, without_delays};
 
 #[test]
 fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {
@@ -79,8 +79,8 @@ fn a_message_that_costs_its_channel_does_not_cost_the_next_one_its_way() {
         broker.expect(&mut asked).await.unwrap();
         broker.publish("jobs", asked, None).await.unwrap();
         let channel = broker.connection().channel().await.unwrap();
-        for level in 0..26 {
-            channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+        for exchange in delay_names() {
+            channel.delete_exchange(&exchange).await.unwrap();
         }
         broker.publish("jobs", Message::default(), soon()).await.expect_err("no exchange");
         broker.publish("jobs", Message::default(), None).await.expect("the next one goes");

@@ -12,7 +12,7 @@ use pikake_sim::{Latency, Network, Schedule, Sim};
 use pikake_traps::{Task, elapsed_since, now, random, sleep, spawn, timeout_after, wall_time};
 
 use super::fake::{
-    SECOND, connected, message, on_a_broker, on_a_broker_at, serving, without_delays,
+    SECOND, connected, delay_names, message, on_a_broker, on_a_broker_at, serving, without_delays,
 };
 
 /// A name as the broker gives to direct reply-to, of a node that is not running.
@@ -358,17 +358,15 @@ fn arrived_message_with_refused_retry_is_uncertain() {
     on_a_broker(async |server, broker| {
         let later = Some(wall_time() + LATER);
         broker.publish("jobs", message("before"), later).await.unwrap();
-        let queues = server.queues();
-        let delays = || queues.iter().filter(|queue| queue.starts_with("jobs.delay."));
-        let delayed = || delays().map(|queue| server.ready(queue)).sum::<usize>();
+        let delayed = || delay_names().map(|queue| server.ready(&queue)).sum::<usize>();
         assert_eq!(delayed(), 1);
-        delays().for_each(|queue| server.hold_confirms(queue));
+        delay_names().for_each(|queue| server.hold_confirms(&queue));
         let arrived = publish(&broker, message("1"), false, true);
         sleep(SECOND).await.unwrap();
         assert_eq!(delayed(), 2);
         let channel = broker.connection().channel().await.unwrap();
-        for level in 0..26 {
-            channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+        for exchange in delay_names() {
+            channel.delete_exchange(&exchange).await.unwrap();
         }
         let to_blame = publish(&broker, message("2"), false, true);
         for sent in [to_blame, arrived] {

@@ -44,7 +44,7 @@ async fn flaky(failures: u32) -> Result<u32, String> {
 }
 
 #[job(crate = pikake_jobs, name = "tests.now")]
-async fn now() -> f64 {
+pub(crate) async fn now() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64()
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pikake_amqp::{QueueOptions as AmqpQueue, Value};
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, QueueOptions};
 use pikake_traps::{sleep, spawn};
 use serde_json::json;
@@ -11,11 +12,8 @@ use serde_json::json;
 use super::from_celery::{add, fail};
 use super::{QUEUE, Running, python, with_celery};
 
-/// The queue as Celery declares its quorum queues, and as pikake does.
 fn replicated() -> QueueOptions {
-    let mut options = QueueOptions::default();
-    options.replicated = true;
-    options
+    QueueOptions::new().replicated(true)
 }
 
 /// An application that says nothing of its queue.
@@ -50,10 +48,13 @@ async fn celery_first(python: Rc<Path>, url: String, is_quorum: bool, app: App) 
 }
 
 /// The queue is ours, and Celery sends to it.
-async fn pikake_first(python: Rc<Path>, url: String, app: App) {
+async fn pikake_first(python: Rc<Path>, url: String, is_quorum: bool, app: App) {
     let worker = Running::start(&app).await;
     let calls = json!([{"task": "tests.add", "args": [2, 3]}, {"task": "tests.nope"}]);
-    let told = python::send(&python, &url, calls).await;
+    let told = match is_quorum {
+        true => python::send_quorum(&python, &url, calls).await,
+        false => python::send(&python, &url, calls).await,
+    };
     assert_eq!(told[0]["value"], 5, "{told:?}");
     assert_eq!(told[1]["kind"], "NotRegistered", "{told:?}");
     assert_eq!(worker.end().await.stats.all.dead, 1);
@@ -95,7 +96,7 @@ fn celery_declares_quorum_before_replicated() {
 fn unspecified_queue_declared_before_celery() {
     with_celery(async |python, url| {
         let app = unspecified(&url);
-        pikake_first(python, url, app).await;
+        pikake_first(python, url, false, app).await;
     });
 }
 
@@ -103,7 +104,28 @@ fn unspecified_queue_declared_before_celery() {
 fn default_queue_declared_before_celery() {
     with_celery(async |python, url| {
         let app = unspecified(&url).queue(QUEUE, QueueOptions::default());
-        pikake_first(python, url, app).await;
+        pikake_first(python, url, false, app).await;
+    });
+}
+
+#[test]
+fn replicated_queue_declared_before_celery() {
+    with_celery(async |python, url| {
+        let app = unspecified(&url).queue(QUEUE, replicated());
+        pikake_first(python, url, true, app).await;
+    });
+}
+
+/// Earlier versions of pikake limited the deliveries of each quorum queue.
+#[test]
+fn queue_of_an_earlier_version_is_replicated() {
+    with_celery(async |_, url| {
+        let broker = AmqpBroker::open(&url).await.unwrap();
+        let limit = Value::LongLongInt(1_000_000);
+        let earlier = AmqpQueue::quorum().argument("x-delivery-limit", limit);
+        let channel = broker.connection().channel().await.unwrap();
+        channel.declare_queue(QUEUE, earlier).await.unwrap();
+        broker.declare(QUEUE, &replicated()).await.unwrap();
     });
 }
 

@@ -48,7 +48,17 @@ pub(crate) struct Worker(Child);
 
 impl Worker {
     pub(crate) fn start(python: &Path, url: &str, queue: &str) -> Self {
+        Self::of(command(python, url), queue)
+    }
+
+    /// The same with quorum queues.
+    pub(crate) fn start_quorum(python: &Path, url: &str, queue: &str) -> Self {
         let mut command = command(python, url);
+        command.env("PEER_QUORUM", "1");
+        Self::of(command, queue)
+    }
+
+    fn of(mut command: Command, queue: &str) -> Self {
         command.args(["-m", "celery", "-A", "peer", "worker", "-P", "solo", "-l", "warning"]);
         command.args(["-Q", queue, "--without-gossip", "--without-mingle"]);
         command.env("PEER_QUEUE", queue).stdout(Stdio::null());
