@@ -14,6 +14,7 @@
 //! Interrupted, `next` loses nothing: the next call returns a message that has arrived. `ack`, `give_back` and `bury` are not
 //! interruption points where the broker can do them without waiting.
 
+pub(crate) mod bus;
 mod error;
 pub(crate) mod outcomes;
 
@@ -26,6 +27,8 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::Interrupted;
 
 use crate::message::{JobId, Message, Outcome};
+
+pub use bus::{Bus, Notice, Notices, SharedFact, SharedFacts, Topic};
 
 /// A future of one kernel, boxed since the broker is chosen at run time.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -140,6 +143,11 @@ pub trait Broker: fmt::Debug {
     /// Closes the connection, once all acknowledgements and published messages have reached the broker. Messages
     /// published after this call may fail with [`BrokerError::Closed`], also if the call was interrupted.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>>;
+
+    /// The way of control messages and events; `None` if the broker has none, and its workers cannot be controlled.
+    fn bus(&self) -> Option<&dyn Bus> {
+        None
+    }
 
     /// The broker's own type, for a downcast, if it offers more than this trait.
     fn as_any(&self) -> Option<&dyn Any> {

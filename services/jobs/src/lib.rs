@@ -10,6 +10,7 @@ pub mod broker;
 mod brokers;
 mod canvas;
 mod client;
+mod control;
 mod current;
 mod error;
 mod job;
@@ -22,8 +23,8 @@ mod wire;
 mod worker;
 
 pub use broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, PublishFailure,
-    QueueOptions, Receipt,
+    Broker, BrokerError, Bus, Counts, DeadJob, Deliveries, Delivery, Notice, Notices, PublishError,
+    PublishFailure, QueueOptions, Receipt, SharedFact, SharedFacts, Topic,
 };
 #[cfg(feature = "amqp")]
 pub use brokers::AmqpBroker;
@@ -31,6 +32,7 @@ pub use brokers::AmqpBroker;
 pub use brokers::SqliteBroker;
 pub use brokers::{MemoryBroker, MemoryStore, open};
 pub use client::{App, Call, Cancelled, Handle};
+pub use control::{Answer, Control, ControlEvent, ControlEvents, JobInfo, JobState, WorkerInfo};
 pub use current::{CurrentJob, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
 pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};

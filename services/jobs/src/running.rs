@@ -1,33 +1,40 @@
-//! The jobs that a worker runs: their tasks, and why each was cancelled.
+//! The jobs that a worker runs: their tasks and messages, and why each was cancelled.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use pikake_time::Ticks;
 use pikake_traps::{Interrupted, TaskRef};
 use slab::Slab;
 
+use crate::broker::Delivery;
 use crate::current::Facts;
-
-/// How many ids of cancelled jobs are kept for messages that are still to come; the oldest are dropped first.
-const REVOKED_LIMIT: usize = 10_000;
 
 /// Why a running job was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelReason {
     /// The worker shuts down.
     Shutdown,
-    /// A [`Handle`](crate::Handle) cancelled the job.
+    /// A [`Handle`](crate::Handle) cancelled the job, or an operator has terminated it.
     Revoked,
 }
 
-#[derive(Default)]
 struct RunningJob {
     task: Option<TaskRef>,
-    facts: Option<Arc<Facts>>,
+    delivery: Rc<Delivery>,
+    /// The facts of the job and the moment of its begin; `None` before.
+    begun: Option<(Arc<Facts>, Ticks)>,
     /// Why the job was first cancelled.
     reason: Option<CancelReason>,
+}
+
+impl RunningJob {
+    /// Whether this is the job of an id, and it has begun.
+    fn is(&self, id: &str) -> bool {
+        self.begun.as_ref().is_some_and(|(facts, _)| facts.id == id)
+    }
 }
 
 /// The jobs that a worker runs, by keys that are reused.
@@ -36,8 +43,9 @@ pub(crate) struct RunningJobs(RefCell<Slab<RunningJob>>);
 
 impl RunningJobs {
     /// Adds a job that is about to run.
-    pub(crate) fn add(&self) -> usize {
-        self.0.borrow_mut().insert(RunningJob::default())
+    pub(crate) fn add(&self, delivery: Rc<Delivery>) -> usize {
+        let job = RunningJob { task: None, delivery, begun: None, reason: None };
+        self.0.borrow_mut().insert(job)
     }
 
     pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
@@ -47,9 +55,25 @@ impl RunningJobs {
         }
     }
 
-    /// Sets the facts of a job whose arguments were read. From here on the job can be revoked.
-    pub(crate) fn set_facts(&self, key: usize, facts: Arc<Facts>) {
-        self.0.borrow_mut()[key].facts = Some(facts);
+    /// A job's arguments were read, and it begins. From here on the job can be terminated.
+    pub(crate) fn set_began(&self, key: usize, facts: Arc<Facts>, now: Ticks) {
+        self.0.borrow_mut()[key].begun = Some((facts, now));
+    }
+
+    /// Calls `each` for all jobs, with the moment of their begin; `None`: the job has not begun.
+    pub(crate) fn each(&self, mut each: impl FnMut(&Delivery, Option<Ticks>)) {
+        for (_, job) in self.0.borrow().iter() {
+            each(&job.delivery, job.begun.as_ref().map(|(_, begun)| *begun));
+        }
+    }
+
+    /// Whether messages of a queue are here.
+    pub(crate) fn has_of(&self, queue: &str) -> bool {
+        self.0.borrow().iter().any(|(_, job)| job.delivery.queue == queue)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.borrow().len()
     }
 
     pub(crate) fn cancel_reason(&self, key: usize) -> Option<CancelReason> {
@@ -72,8 +96,19 @@ impl RunningJobs {
 
     /// Interrupts the job if it runs here, and returns whether it does.
     pub(crate) fn revoke(&self, id: &str) -> bool {
-        let has_id = |job: &RunningJob| job.facts.as_ref().is_some_and(|facts| facts.id == id);
-        self.interrupt(CancelReason::Revoked, "the job was cancelled", has_id)
+        self.interrupt(CancelReason::Revoked, "the job was cancelled", |job| job.is(id))
+    }
+
+    /// Aborts the job if it still runs here, and was revoked.
+    pub(crate) fn abort_revoked(&self, id: &str) {
+        let jobs = self.0.borrow();
+        let revoked = jobs.iter().filter(|(_, job)| job.reason == Some(CancelReason::Revoked));
+        let tasks: Vec<_> =
+            revoked.filter(|(_, job)| job.is(id)).filter_map(|(_, job)| job.task.clone()).collect();
+        drop(jobs);
+        for task in tasks {
+            task.request_abort(Interrupted::cancelled("the job's grace is over"));
+        }
     }
 
     fn interrupt(
@@ -106,31 +141,5 @@ impl RunningJobs {
 impl fmt::Debug for RunningJobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningJobs").field("count", &self.0.borrow().len()).finish()
-    }
-}
-
-/// The ids of the jobs that were cancelled last, at most [`REVOKED_LIMIT`].
-#[derive(Debug, Default)]
-pub(crate) struct Revoked {
-    ids: BTreeSet<String>,
-    order: VecDeque<String>,
-}
-
-impl Revoked {
-    pub(crate) fn insert(&mut self, id: String) {
-        if !self.ids.insert(id.clone()) {
-            return;
-        }
-        self.order.push_back(id);
-        if self.order.len() > REVOKED_LIMIT {
-            if let Some(oldest) = self.order.pop_front() {
-                self.ids.remove(&oldest);
-            }
-        }
-    }
-
-    /// Whether the job was cancelled. The id is kept, since its message may be delivered again.
-    pub(crate) fn contains(&self, id: &str) -> bool {
-        !self.ids.is_empty() && self.ids.contains(id)
     }
 }

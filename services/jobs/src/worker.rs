@@ -10,6 +10,7 @@
 //! requeued. (3) All jobs have ended; or a second, shorter grace is over, and the remaining tasks are aborted.
 
 mod body;
+pub(crate) mod consumers;
 mod ended;
 mod figures;
 mod follow;
@@ -19,9 +20,9 @@ mod processes;
 mod ready;
 mod run;
 mod schedule;
-mod settle;
+pub(crate) mod settle;
 mod shutdown;
-mod state;
+pub(crate) mod state;
 mod unfinished;
 
 use std::collections::BTreeSet;
@@ -33,17 +34,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pikake_traps::figures::of_kernel;
-use pikake_traps::{
-    CancelOnDrop, Interrupted, TimedOut, shield, sleep, spawn, timeout_after, yield_now,
-};
+use pikake_traps::{CancelOnDrop, Interrupted, TimedOut, shield, spawn, timeout_after, yield_now};
 
-use crate::broker::{BrokerError, Deliveries};
 use crate::client::app::App;
+use crate::control;
 use crate::error::AppError;
 use crate::report::Report;
 use crate::worker::figures::WorkerFigures;
 use crate::worker::processes::Processes;
-use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
 
 pub use shutdown::ShutdownHandle;
@@ -173,6 +171,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.worker.advance(Phase::Cold);
         self.worker.running.interrupt_all("the worker is gone");
+        self.worker.consumers.clear();
         self.worker.app.0.running.take();
     }
 }
@@ -191,16 +190,13 @@ async fn serve(
             spawn(schedule::repeat(app.clone(), interval, signature)).cancel_on_drop()
         })
         .collect();
-    let prefetch = app.0.prefetch.get().unwrap_or_else(|| {
-        u16::try_from(app.0.concurrency.get().saturating_mul(2)).unwrap_or(u16::MAX)
-    });
-    let consumers: Vec<_> = queues
-        .into_iter()
-        .map(|queue| spawn(consume(worker.clone(), queue, prefetch)).cancel_on_drop())
-        .collect();
+    for queue in queues {
+        worker.consumers.add(&queue);
+    }
+    let control = spawn(control::serve::serve(worker.clone())).cancel_on_drop();
 
     let mut settling = pin!(shield(worker.settle_unfinished()));
-    let mut serving = pin!(until_the_end(worker, schedules, consumers, grace));
+    let mut serving = pin!(until_the_end(worker, schedules, control, grace));
     poll_fn(|cx| {
         let Poll::Pending = settling.as_mut().poll(cx);
         serving.as_mut().poll(cx)
@@ -212,7 +208,7 @@ async fn serve(
 async fn until_the_end(
     worker: &Rc<WorkerState>,
     schedules: Vec<CancelOnDrop<()>>,
-    consumers: Vec<Consumer>,
+    control: CancelOnDrop<()>,
     grace: Duration,
 ) -> Option<Interrupted> {
     let mut interrupted = None;
@@ -224,7 +220,7 @@ async fn until_the_end(
     }
     drop(schedules);
     // In a shield: a second interruption must not lose deliveries.
-    let deliveries = shield(stop_consuming(consumers)).await;
+    let deliveries = shield(worker.consumers.stop()).await;
 
     let ending = timeout_after(grace, until_empty(worker, Phase::Warm)).await;
     if ending == Err(TimedOut) || worker.phase() == Phase::Cold || !worker.is_empty() {
@@ -238,6 +234,8 @@ async fn until_the_end(
         }
     }
     shield(async {
+        control.request_cancel("the worker has ended");
+        let _ended = control.await;
         drop(deliveries);
         worker.processes.close().await;
     })
@@ -261,103 +259,4 @@ async fn until_empty(worker: &WorkerState, phase: Phase) {
             Err(_) => return,
         }
     }
-}
-
-type Consumer = CancelOnDrop<Vec<Box<dyn Deliveries>>>;
-
-/// Ends the consumers, and returns the deliveries, through which their running jobs are acknowledged.
-async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
-    for consumer in &consumers {
-        consumer.request_cancel("the worker takes no more jobs");
-    }
-    let mut deliveries = Vec::new();
-    for consumer in consumers {
-        deliveries.extend(consumer.await.into_iter().flatten());
-    }
-    deliveries
-}
-
-/// Takes messages of a queue until it is interrupted.
-///
-/// A broker may cancel a consumer, as when the queue moves to another node: another consumer replaces it. The first is kept
-/// for the jobs that it delivered.
-async fn consume(
-    worker: Rc<WorkerState>,
-    queue: String,
-    prefetch: u16,
-) -> Vec<Box<dyn Deliveries>> {
-    let mut kept = Vec::new();
-    let mut pauses = Pauses::new();
-    while worker.phase() == Phase::Open {
-        match worker.broker.consume(&queue, prefetch).await {
-            Ok(mut deliveries) => {
-                let goes_on = take(&worker, &mut *deliveries, &mut pauses).await;
-                kept.push(deliveries);
-                if !goes_on {
-                    break;
-                }
-                tracing::warn!(
-                    queue,
-                    "the broker has cancelled the consumer; there will be another"
-                );
-            }
-            Err(BrokerError::Interrupted(_)) => break,
-            Err(error) if error.is_lost() => {}
-            Err(error) => {
-                worker.fail(error);
-                break;
-            }
-        }
-        if sleep(pauses.next()).await.is_err() {
-            break;
-        }
-    }
-    kept
-}
-
-/// Starts a job for each message; `true` if the broker has cancelled the consumer, and the worker needs another.
-async fn take(
-    worker: &Rc<WorkerState>,
-    deliveries: &mut dyn Deliveries,
-    pauses: &mut Pauses,
-) -> bool {
-    while worker.phase() == Phase::Open {
-        match deliveries.next().await {
-            Ok(Some(delivery)) => match worker.permit().await {
-                // The permit may come from the job that has ended the worker.
-                Ok(permit) if worker.phase() == Phase::Open => {
-                    permit.forget();
-                    run::start(worker, delivery);
-                    *pauses = Pauses::new();
-                }
-                _ => {
-                    worker.leave_unbegun(delivery);
-                    break;
-                }
-            },
-            Ok(None) => return true,
-            Err(BrokerError::Interrupted(_)) => break,
-            Err(error) if error.is_lost() => {
-                // The broker itself tells of outages.
-                tracing::debug!(%error, "no jobs come");
-                if sleep(pauses.next()).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => {
-                worker.fail(error);
-                return false;
-            }
-        }
-    }
-    // In a shield: an interruption in here would leave the messages that have arrived held until the worker's end.
-    shield(async {
-        // A failed call has cancelled the consumer, too.
-        drop(deliveries.cancel().await);
-        while let Ok(Some(delivery)) = deliveries.next().await {
-            worker.leave_unbegun(delivery);
-        }
-    })
-    .await;
-    false
 }

@@ -3,6 +3,7 @@
 //! This file has the waits; the store itself never waits (`state.rs`). Several brokers may share a store, on one
 //! kernel or on many, as connections share a server. In a simulation, hosts share it as well, and no fault affects it.
 
+mod bus;
 mod outcomes;
 mod queue;
 mod state;
@@ -15,6 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_traps::wall_time;
 
+use crate::broker::bus::Bus;
 use crate::broker::outcomes::{job_of, wait_until};
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
@@ -285,6 +287,10 @@ impl Broker for MemoryBroker {
             let waiter = state.outcomes.forget(self.0.id, job);
             state.notify(waiter);
         });
+    }
+
+    fn bus(&self) -> Option<&dyn Bus> {
+        Some(self)
     }
 
     fn state(&self) -> String {

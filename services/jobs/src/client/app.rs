@@ -15,11 +15,13 @@ use pikake_traps::{CancelOnDrop, Interrupted, KernelId, sleep, spawn, try_curren
 use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
 use crate::brokers::{check_url, open_as};
 use crate::client::signature::Signature;
+use crate::control::revoked::Revoked;
+use crate::control::settings::ControlSettings;
 use crate::error::AppError;
 use crate::job::Definition;
 use crate::rate::Limiter;
 use crate::report::{Counters, Stats};
-use crate::running::{Revoked, RunningJobs};
+use crate::running::RunningJobs;
 
 /// The default queue of jobs that name none.
 const DEFAULT_QUEUE: &str = "pikake";
@@ -88,6 +90,7 @@ pub(crate) struct Inner {
     pub(crate) waiting: Cell<u64>,
     /// The jobs that the worker runs; `None` without a worker.
     pub(crate) running: RefCell<Option<Rc<RunningJobs>>>,
+    pub(crate) control: ControlSettings,
     origin: OnceCell<String>,
 }
 
@@ -99,6 +102,30 @@ pub(crate) struct Registered {
     pub(crate) limiter: Limiter,
     /// How long the runs took.
     pub(crate) run_times: Times,
+    /// The definition's time limits, or those that an operator has set.
+    pub(crate) limits: Cell<TimeLimits>,
+}
+
+impl Registered {
+    pub(crate) fn new(definition: Definition) -> Self {
+        let (soft, hard) = (definition.options.soft_limit, definition.options.hard_limit);
+        let limits = Cell::new(TimeLimits { soft, hard });
+        let limiter = Limiter::new(definition.options.rate);
+        Self {
+            definition,
+            counters: Counters::default(),
+            limiter,
+            run_times: Times::default(),
+            limits,
+        }
+    }
+}
+
+/// The time limits of a job whose message has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeLimits {
+    pub(crate) soft: Option<Duration>,
+    pub(crate) hard: Option<Duration>,
 }
 
 impl App {
@@ -141,6 +168,7 @@ impl App {
             revoked: RefCell::default(),
             waiting: Cell::default(),
             running: RefCell::default(),
+            control: ControlSettings::default(),
             origin: OnceCell::new(),
         }))
     }
@@ -194,6 +222,7 @@ impl App {
 
     fn disconnect(&self) {
         self.0.tasks.take();
+        self.0.control.known.stop();
         self.0.declared.take();
         self.0.broker.take();
     }

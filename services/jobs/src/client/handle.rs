@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_traps::sleep;
+use pikake_traps::{sleep, wall_time};
 use serde::de::DeserializeOwned;
 
 use crate::broker::BrokerError;
@@ -97,16 +98,37 @@ impl<T> Handle<T> {
         Ok(outcome.map(|outcome| outcome.state))
     }
 
-    /// Cancels the job, as far as this application can. Never waits.
+    /// Cancels the job, here and at all other workers of the broker. Never waits.
     ///
-    /// A job that runs in this application is interrupted, and revoked unless it still returns a value; there is no
-    /// retry. A job that has not arrived is revoked when this application's worker gets it; another process runs it.
+    /// A running job is interrupted, and revoked unless it still returns a value; there is no retry. A job that has not begun
+    /// is revoked when a worker gets it. A task of this application tells the other workers; if the application is closed
+    /// before, they are not told. [`Control::revoke`](crate::Control::revoke) waits, and returns the workers' answers.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
     pub fn cancel(&self) -> Cancelled {
         let inner = &self.app.0;
-        let Some(running) = inner.running.borrow().clone() else { return Cancelled::NotReached };
-        // A running job is listed, too: its message may be about to be sent again.
-        inner.revoked.borrow_mut().insert(self.id.0.clone());
-        if running.revoke(&self.id.0) { Cancelled::Running } else { Cancelled::Waiting }
+        let running = inner.running.borrow().clone();
+        if running.is_some() {
+            // A running job is listed, too: its message may be about to be sent again.
+            let now = wall_time();
+            inner.revoked.borrow_mut().insert(self.id.0.clone(), now, now);
+            inner.control.changed.set();
+        }
+        if running.as_ref().is_some_and(|running| running.revoke(&self.id.0)) {
+            return Cancelled::Running;
+        }
+        let (app, id) = (self.app.clone(), self.id.0.clone());
+        let weak = Rc::downgrade(&app.0);
+        app.spawn(async move {
+            let Some(app) = weak.upgrade().map(App) else { return };
+            if let Err(error) = app.control().post_revoke(&id).await {
+                tracing::debug!(id, %error, "the workers could not be told of a cancelled job");
+            }
+        });
+        if running.is_some() { Cancelled::Waiting } else { Cancelled::Asked }
     }
 }
 
@@ -191,6 +213,6 @@ pub enum Cancelled {
     Running,
     /// The job is revoked when this application's worker gets it.
     Waiting,
-    /// This application has no worker, so the job is not cancelled.
-    NotReached,
+    /// This application has no worker. Those of the broker are asked to cancel the job.
+    Asked,
 }

@@ -5,16 +5,12 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_traps::figures::Times;
-
 use crate::broker::QueueOptions;
 use crate::brokers::check_url;
 use crate::client::app::{App, Registered, SetupHook};
 use crate::client::call::Call;
 use crate::error::AppError;
 use crate::job::Jobs;
-use crate::rate::Limiter;
-use crate::report::Counters;
 
 impl App {
     /// Registers [`Jobs`] for the worker: one, a tuple, or a list. A second call adds more jobs.
@@ -30,14 +26,8 @@ impl App {
                 let mut queues = self.0.queues.borrow_mut();
                 queues.entry(queue.to_owned()).or_insert_with(QueueOptions::unspecified);
             }
-            let limiter = Limiter::new(definition.options.rate);
-            let job = Registered {
-                definition,
-                counters: Counters::default(),
-                limiter,
-                run_times: Times::default(),
-            };
-            let before = self.0.jobs.borrow_mut().insert(name, Rc::new(job));
+            let job = Rc::new(Registered::new(definition));
+            let before = self.0.jobs.borrow_mut().insert(name, job);
             assert!(before.is_none(), "two jobs have the name `{name}`: give one of them another");
         }
         self

@@ -148,6 +148,12 @@ impl Processes {
         })
     }
 
+    /// The ids of the idle processes.
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        let idle = self.idle.borrow();
+        idle.iter().filter_map(|process| Some(process.child.as_ref()?.id())).collect()
+    }
+
     fn next_idle(&self) -> Option<Process> {
         self.idle.borrow_mut().pop()
     }

@@ -62,7 +62,8 @@ pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
 /// Starts a task for a delivery. The caller has taken a permit.
 pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
-    let key = worker.running.add();
+    let delivery = Rc::new(delivery);
+    let key = worker.running.add(delivery.clone());
     let name = delivery.message.headers.get("task").and_then(Value::as_str).unwrap_or("(no job)");
     let task = Builder::new().name(name);
     let run = Run {
@@ -87,7 +88,7 @@ pub(crate) struct Run {
     /// The key in [`RunningJobs`](crate::running::RunningJobs).
     pub(crate) key: usize,
     /// `None` once the delivery is settled.
-    pub(crate) delivery: Option<Delivery>,
+    pub(crate) delivery: Option<Rc<Delivery>>,
     job: OnceCell<Rc<Registered>>,
     pub(crate) is_acked: Cell<bool>,
     /// Whether the sender ignores the outcome.
@@ -104,8 +105,8 @@ impl Run {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its argument twice")]
     fn go(mut self) -> impl Future<Output = ()> {
         async move {
-            let verdict = match self.delivery.as_ref() {
-                Some(delivery) => self.judge(delivery).await,
+            let verdict = match self.delivery.clone() {
+                Some(delivery) => self.judge(&delivery).await,
                 None => return,
             };
             self.settle(verdict).await;
@@ -244,8 +245,9 @@ impl Run {
         job: &Registered,
     ) -> Verdict {
         let options = &job.definition.options;
-        let soft = request.soft_limit.or(options.soft_limit);
-        let hard = request.hard_limit.or(options.hard_limit);
+        let limits = job.limits.get();
+        let soft = request.soft_limit.or(limits.soft);
+        let hard = request.hard_limit.or(limits.hard);
         let facts = Arc::new(Facts {
             id: request.id.to_owned(),
             name: job.definition.name,
@@ -267,9 +269,13 @@ impl Run {
                 Err(verdict) => return verdict,
             };
         }
-        self.worker.running.set_facts(self.key, current.facts.clone());
-        self.began.set(Some(now()));
+        let began = now();
+        self.worker.running.set_began(self.key, current.facts.clone(), began);
+        self.began.set(Some(began));
         log::started(delivery, request.retries);
+        if self.worker.events.is_on() {
+            self.worker.events.started(request.id);
+        }
         let ended = match ready {
             Ready::Task(body) => {
                 if let Some(soft) = soft {

@@ -82,6 +82,9 @@ impl Run {
     /// Does what follows from a verdict. A delivery that is left afterwards is requeued when the run is dropped.
     pub(crate) async fn settle(&mut self, verdict: Verdict) {
         let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
+        if self.worker.events.is_on() {
+            self.tell_end(&verdict);
+        }
         match verdict {
             Verdict::GiveBack => {}
             Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
@@ -110,7 +113,7 @@ impl Run {
                             }
                             None => {
                                 self.count(|stats| stats.given_back += 1);
-                                self.delivery.iter().for_each(log::requeued);
+                                self.delivery.iter().for_each(|delivery| log::requeued(delivery));
                             }
                         }
                         self.ack(receipt).await;
@@ -132,6 +135,23 @@ impl Run {
             }
             Verdict::Bury(reason, outcome) => self.end_dead(receipt, reason, outcome).await,
         }
+    }
+
+    /// Adds the event of the job's end.
+    fn tell_end(&self, verdict: &Verdict) {
+        let Some(id) = self.delivery.as_ref().and_then(|delivery| delivery.message.job()) else {
+            return;
+        };
+        let outcome = match verdict {
+            Verdict::End(outcome, _)
+            | Verdict::Bury(_, Some(outcome))
+            | Verdict::Again(_, _, Some(outcome)) => outcome,
+            Verdict::Bury(_, None) => return self.worker.events.rejected(id),
+            Verdict::Again(_, _, None) | Verdict::GiveBack => return,
+        };
+        let reason = self.worker.running.cancel_reason(self.key);
+        let was_terminated = reason == Some(CancelReason::Revoked);
+        self.worker.events.ended(id, outcome, self.seconds().unwrap_or(0.0), was_terminated);
     }
 
     async fn end(&mut self, receipt: Receipt, outcome: Outcome, count: Count) {

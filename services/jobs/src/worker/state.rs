@@ -16,14 +16,18 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use pikake_sync::{Event, Permit, Semaphore};
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, wall_time};
 
+use crate::broker::outcomes::revoked;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::client::app::App;
+use crate::control::events::Events;
 use crate::report::Left;
 use crate::running::{CancelReason, RunningJobs};
+use crate::worker::consumers::Consumers;
 use crate::worker::log;
 use crate::worker::processes::Processes;
 use crate::worker::unfinished::{End, UnfinishedJobs};
@@ -44,6 +48,12 @@ pub(crate) struct WorkerState {
     pub(crate) app: App,
     pub(crate) broker: Rc<dyn Broker>,
     pub(crate) permits: Semaphore,
+    /// How many running jobs release no permit at their end, since the concurrency was lowered.
+    excess: Cell<usize>,
+    pub(crate) consumers: Consumers,
+    pub(crate) events: Events,
+    /// When the worker began.
+    pub(crate) since: SystemTime,
     pub(crate) processes: Processes,
     pub(crate) running: Rc<RunningJobs>,
     pub(crate) unfinished: UnfinishedJobs,
@@ -56,11 +66,16 @@ pub(crate) struct WorkerState {
 
 impl WorkerState {
     pub(crate) fn new(app: App, broker: Rc<dyn Broker>, processes: Processes) -> Self {
-        let permits = Semaphore::bounded(app.0.concurrency.get());
+        let permits = Semaphore::new(app.0.concurrency.get());
+        let events = Events::new(&app.worker_name(), app.0.control.sends_events.get());
         Self {
             app,
             broker,
             permits,
+            excess: Cell::new(0),
+            consumers: Consumers::default(),
+            events,
+            since: wall_time(),
             processes,
             running: Rc::default(),
             unfinished: UnfinishedJobs::default(),
@@ -120,14 +135,17 @@ impl WorkerState {
 
     /// Releases a permit that was forgotten when a job began.
     pub(crate) fn release_permit(&self) {
-        let _ = self.permits.release(1);
+        match self.excess.get() {
+            0 => self.release(1),
+            excess => self.excess.set(excess - 1),
+        }
     }
 
     /// Removes a job whose task has ended. A delivery that is left was not settled.
     pub(crate) fn leave(
         &self,
         key: usize,
-        left: Option<Delivery>,
+        left: Option<Rc<Delivery>>,
         is_acked: bool,
         has_permit: bool,
     ) {
@@ -143,13 +161,48 @@ impl WorkerState {
         }
     }
 
+    fn release(&self, count: usize) {
+        self.permits.release(count).expect("the permits have no bound");
+    }
+
+    /// Sets how many jobs run at a time. Running jobs go on.
+    pub(crate) fn set_concurrency(&self, limit: usize) {
+        let before = self.app.0.concurrency.replace(limit);
+        if limit > before {
+            let more = limit - before;
+            let excess = self.excess.get();
+            self.excess.set(excess.saturating_sub(more));
+            self.release(more.saturating_sub(excess));
+        }
+        for _ in limit..before {
+            match self.permits.try_acquire() {
+                Some(permit) => permit.forget(),
+                None => self.excess.set(self.excess.get() + 1),
+            }
+        }
+    }
+
+    /// How many unsettled messages of each queue the worker may hold.
+    pub(crate) fn prefetch(&self) -> u16 {
+        let app = &self.app.0;
+        let twice = || u16::try_from(app.concurrency.get().saturating_mul(2)).unwrap_or(u16::MAX);
+        app.prefetch.get().unwrap_or_else(twice)
+    }
+
+    /// A message has arrived.
+    pub(crate) fn arrived(&self, delivery: &Delivery) {
+        if self.events.is_on() {
+            self.events.received(&delivery.message);
+        }
+    }
+
     /// Leaves a delivery to the worker whose job has not begun.
     pub(crate) fn leave_unbegun(&self, delivery: Delivery) {
-        self.add_unfinished(delivery, None, false);
+        self.add_unfinished(Rc::new(delivery), None, false);
     }
 
     /// Leaves a delivery to the worker, and counts its job.
-    fn add_unfinished(&self, delivery: Delivery, reason: Option<CancelReason>, is_acked: bool) {
+    fn add_unfinished(&self, delivery: Rc<Delivery>, reason: Option<CancelReason>, is_acked: bool) {
         let id = delivery.message.job().unwrap_or_default();
         let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
         let job = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
@@ -158,6 +211,9 @@ impl WorkerState {
             Some(CancelReason::Revoked) => {
                 counters.count(|stats| stats.revoked += 1);
                 log::dropped_by_cancel(&delivery);
+                if self.events.is_on() {
+                    self.events.ended(id, &revoked("cancelled"), 0.0, true);
+                }
                 End::Revoked { is_acked }
             }
             _ if is_acked => {

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_sync::Event;
@@ -24,7 +25,7 @@ const AGAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// A delivery whose run was dropped before it was settled.
 struct UnfinishedJob {
-    delivery: Delivery,
+    delivery: Rc<Delivery>,
     end: End,
 }
 
@@ -54,11 +55,16 @@ pub(crate) struct UnfinishedJobs {
 }
 
 impl UnfinishedJobs {
-    pub(crate) fn add(&self, delivery: Delivery, end: End) {
+    pub(crate) fn add(&self, delivery: Rc<Delivery>, end: End) {
         let count = self.counted(end);
         count.set(count.get() + 1);
         self.new.borrow_mut().push(UnfinishedJob { delivery, end });
         self.added.set();
+    }
+
+    /// Whether all have been tried, and have outcomes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.untried.get() == 0 && self.without_outcome.get() == 0
     }
 
     /// The count of such jobs, which the worker's end waits for.
@@ -97,14 +103,15 @@ impl UnfinishedJobs {
 
     /// Settles one job, as soon as the broker answers.
     async fn settle(&self, app: &App, broker: &dyn Broker, changed: &Event, job: UnfinishedJob) {
-        let UnfinishedJob { delivery: Delivery { receipt, message, .. }, end } = job;
+        let UnfinishedJob { delivery, end } = job;
+        let Delivery { receipt, message, .. } = &*delivery;
         let mut waits = true;
         loop {
             let done = match end {
-                End::GivenBack => broker.give_back(receipt).await,
+                End::GivenBack => broker.give_back(*receipt).await,
                 End::Revoked { is_acked } => {
-                    match end_with(app, broker, &message, revoked("cancelled")).await {
-                        Ok(()) if !is_acked => broker.ack(receipt).await,
+                    match end_with(app, broker, message, revoked("cancelled")).await {
+                        Ok(()) if !is_acked => broker.ack(*receipt).await,
                         stored => stored,
                     }
                 }
@@ -112,7 +119,7 @@ impl UnfinishedJobs {
                     let what =
                         "its worker has ended in the middle of it, and it is not to be run twice";
                     let lost = Failure::new("WorkerLostError", "billiard.exceptions", what);
-                    end_with(app, broker, &message, lost.into_outcome()).await
+                    end_with(app, broker, message, lost.into_outcome()).await
                 }
             };
             let is_lost = matches!(done, Err(BrokerError::Lost(_) | BrokerError::Io(_)));

@@ -3,6 +3,7 @@
 mod acks;
 #[cfg(feature = "amqp")]
 mod amqp;
+mod control;
 mod extremes;
 mod followed;
 mod held_up;

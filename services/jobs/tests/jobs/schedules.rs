@@ -27,9 +27,9 @@ fn every_interval_and_never_made_up_for() {
     in_worlds(async || {
         let (app, _) = app();
         let app = app.jobs(beat).every(10 * SECOND, beat.with("tick".into()));
-        let worker = Running::start(&app, SECOND).await;
         let (events, begin) = begin();
         BEATS.set(Some((events.clone(), begin)));
+        let worker = Running::start(&app, SECOND).await;
         sleep(25 * SECOND).await.unwrap();
         // The whole machine stands still over three intervals.
         busy_for(31 * SECOND);

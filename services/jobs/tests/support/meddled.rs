@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use pikake_jobs::broker::LocalFuture;
 use pikake_jobs::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, JobId, Message, Outcome,
+    Broker, BrokerError, Bus, Counts, DeadJob, Deliveries, Delivery, JobId, Message, Outcome,
     PublishError, PublishFailure, QueueOptions, Receipt,
 };
 
@@ -179,6 +179,9 @@ impl Broker for Meddled {
     }
     fn forget(&self, job: &JobId) {
         self.inner.forget(job);
+    }
+    fn bus(&self) -> Option<&dyn Bus> {
+        self.inner.bus()
     }
     fn state(&self) -> String {
         self.inner.state()

@@ -21,6 +21,7 @@ use crate::broker::outcomes::{expired, job_with_outcome, purged};
 use crate::broker::{
     BrokerError, Counts, Delivery, PublishError, PublishFailure, QueueOptions, Receipt,
 };
+use crate::brokers::memory::bus::MemoryBus;
 use crate::brokers::memory::outcomes::Outcomes;
 use crate::brokers::memory::queue::{Entry, Queue};
 use crate::message::{JobId, Message, Outcome};
@@ -33,6 +34,7 @@ pub(crate) struct StoreState {
     sessions: BTreeSet<u64>,
     consumers: BTreeMap<u64, Consumer>,
     pub(crate) outcomes: Outcomes,
+    pub(crate) bus: MemoryBus,
     /// The last id of a session, consumer or delivery.
     last_id: u64,
     /// The events of waiters that must check again, to be set when the store is unlocked.
@@ -379,5 +381,7 @@ impl StoreState {
         }
         let waiters = self.outcomes.forget_session(session);
         self.notifications.extend(waiters);
+        let subscribers = self.bus.close_session(session);
+        self.notifications.extend(subscribers);
     }
 }

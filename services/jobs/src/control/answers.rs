@@ -1,0 +1,424 @@
+//! What a worker does on a command, and its reply: as Celery's workers, in the same words.
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::{elapsed_since, sleep, wall_time};
+use serde_json::{Map, Value, json};
+
+use crate::broker::Delivery;
+use crate::client::app::TimeLimits;
+use crate::control::command::{Command, seconds};
+use crate::control::events::load_average;
+use crate::control::serve::revoked_ids;
+use crate::message::Message;
+use crate::rate::Rate;
+use crate::wire::reason::cut;
+use crate::wire::request::Request;
+use crate::worker::state::{Phase, WorkerState};
+
+/// How long a terminated job may clean up before it is aborted.
+const TERMINATE_GRACE: Duration = Duration::from_secs(5);
+/// How many bytes of each job's arguments a listing has.
+const LONGEST_ARGUMENTS: usize = 1_024;
+/// The most jobs that run at a time by command.
+const MOST_CONCURRENCY: usize = 100_000;
+
+/// Executes a command. `None`: the command is unknown, or has no reply.
+pub(crate) fn answer(worker: &Rc<WorkerState>, command: &Command) -> Option<Value> {
+    let done = match command.method.as_str() {
+        "ping" => ok("pong"),
+        "heartbeat" | "election" => Ok(Value::Null),
+        "clock" => Ok(json!({"clock": worker.events.clock()})),
+        "hello" => return hello(worker, command),
+        "stats" => Ok(stats(worker)),
+        "active" => Ok(list(worker, Listed::Running)),
+        "reserved" => Ok(list(worker, Listed::Reserved)),
+        // Messages wait for their time at the broker.
+        "scheduled" => Ok(json!([])),
+        "query_task" => Ok(query(worker, command)),
+        "revoked" => Ok(worker.app.0.revoked.borrow().iter().map(|(id, _)| id).collect()),
+        "registered" => Ok(registered(worker)),
+        "active_queues" => Ok(queues(worker)),
+        "conf" => Ok(conf(worker)),
+        "report" => ok(report(worker)),
+        "revoke" => {
+            revoke(worker, command, command.arguments.get("terminate") == Some(&true.into()))
+        }
+        "terminate" => revoke(worker, command, true),
+        "rate_limit" => rate_limit(worker, command),
+        "time_limit" => time_limit(worker, command),
+        "enable_events" => match worker.events.turn(true) {
+            false => ok("task events enabled"),
+            true => ok("task events already enabled"),
+        },
+        "disable_events" => match worker.events.turn(false) {
+            true => ok("task events disabled"),
+            false => ok("task events already disabled"),
+        },
+        "add_consumer" => with_queue(command, |queue| {
+            worker.consumers.add(queue);
+            worker.update_consumers();
+            format!("add consumer {queue}")
+        }),
+        "cancel_consumer" => with_queue(command, |queue| {
+            worker.consumers.remove(queue);
+            worker.update_consumers();
+            format!("no longer consuming from {queue}")
+        }),
+        PAUSE => with_queue(command, |queue| pause(worker, queue, true)),
+        RESUME => with_queue(command, |queue| pause(worker, queue, false)),
+        "pool_grow" => resize(worker, command, "pool will grow", usize::saturating_add),
+        "pool_shrink" => resize(worker, command, "pool will shrink", usize::saturating_sub),
+        CONCURRENCY => resize(worker, command, "pool will be resized", |_, limit| limit),
+        "pool_restart" => Err("ValueError('Pool restarts not enabled')".to_owned()),
+        "autoscale" => Err("ValueError('Autoscale not enabled')".to_owned()),
+        "shutdown" => {
+            worker.advance(Phase::Warm);
+            return None;
+        }
+        _ => return None,
+    };
+    Some(done.unwrap_or_else(|why| json!({ "error": why })))
+}
+
+/// The command that pauses a queue; Celery has none.
+pub(crate) const PAUSE: &str = "pause_queue";
+/// The command that resumes a queue.
+pub(crate) const RESUME: &str = "resume_queue";
+/// The command that sets how many jobs run at a time.
+pub(crate) const CONCURRENCY: &str = "pool_resize";
+
+/// The reply, or the text of an error.
+type Done = Result<Value, String>;
+
+fn ok(text: impl Into<String>) -> Done {
+    Ok(json!({ "ok": text.into() }))
+}
+
+fn missing(argument: &str) -> String {
+    format!("TypeError(\"missing the argument '{argument}'\")")
+}
+
+/// Executes a command for the queue that it names.
+fn with_queue(command: &Command, work: impl FnOnce(&str) -> String) -> Done {
+    match command.text("queue") {
+        Some("") | None => Err(missing("queue")),
+        Some(queue) => ok(work(queue)),
+    }
+}
+
+/// Tells a worker that starts what this one knows, and learns what that one knows.
+fn hello(worker: &WorkerState, command: &Command) -> Option<Value> {
+    if command.text("from_node") == Some(&*worker.app.worker_name()) {
+        return None;
+    }
+    learn(worker, &Value::Object(command.arguments.clone()));
+    let paused = &*worker.app.0.control.paused.borrow();
+    Some(json!({
+        "revoked": revoked_ids(worker),
+        "clock": worker.events.tick(),
+        "paused": paused,
+    }))
+}
+
+/// Learns from another worker which jobs are revoked (a list, or an object by id) and which queues are paused.
+pub(crate) fn learn(worker: &WorkerState, told: &Value) {
+    let control = &worker.app.0.control;
+    let now = wall_time();
+    let mut revoked = worker.app.0.revoked.borrow_mut();
+    let ids: Vec<String> = match &told["revoked"] {
+        Value::Array(ids) => ids.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::Object(ids) => ids.keys().cloned().collect(),
+        _ => Vec::new(),
+    };
+    for id in ids {
+        if revoked.insert(id, now, now) {
+            control.changed.set();
+        }
+    }
+    for queue in told["paused"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if control.paused.borrow_mut().insert(queue.to_owned()) {
+            control.changed.set();
+        }
+    }
+    worker.events.adjust(told["clock"].as_u64().unwrap_or(0));
+}
+
+fn stats(worker: &WorkerState) -> Value {
+    let app = &worker.app;
+    let stats = app.stats();
+    let total: Map<String, Value> = stats
+        .by_job
+        .iter()
+        .map(|(name, job)| (*name, job.done + job.failed + job.retried + job.revoked + job.dead))
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| (name.to_owned(), count.into()))
+        .collect();
+    let uptime = wall_time().duration_since(worker.since).unwrap_or_default().as_secs();
+    let limit = app.0.concurrency.get();
+    json!({
+        "total": total,
+        "pid": std::process::id(),
+        "clock": worker.events.clock().to_string(),
+        "uptime": uptime,
+        "pool": {
+            "implementation": "pikake_jobs:Worker",
+            "max-concurrency": limit,
+            "processes": worker.processes.ids(),
+            "max-tasks-per-child": "N/A",
+            "put-guarded-by-semaphore": true,
+            "timeouts": [0, 0],
+        },
+        "broker": broker(worker),
+        "prefetch_count": worker.prefetch(),
+        "rusage": {},
+        "loadavg": load_average(),
+        "paused": &*app.0.control.paused.borrow(),
+    })
+}
+
+/// The broker, without user and password.
+fn broker(worker: &WorkerState) -> Value {
+    let url = worker.app.redacted_url();
+    let (transport, rest) = url.split_once("://").unwrap_or(("", &url));
+    let rest = rest.strip_prefix("…@").unwrap_or(rest);
+    let (hostname, virtual_host) = rest.split_once('/').unwrap_or((rest, "/"));
+    let (hostname, port) = hostname.rsplit_once(':').unwrap_or((hostname, ""));
+    json!({
+        "transport": transport,
+        "hostname": hostname,
+        "port": port.parse::<u16>().ok(),
+        "virtual_host": virtual_host,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Running,
+    Reserved,
+}
+
+/// Calls `each` for all jobs here, with their state and the time of their begin.
+fn each_job(worker: &WorkerState, mut each: impl FnMut(&Message, &str, Option<SystemTime>)) {
+    let now = wall_time();
+    worker.running.each(|delivery: &Delivery, began| {
+        let began = began.and_then(|began| now.checked_sub(elapsed_since(began)));
+        each(&delivery.message, &delivery.queue, began);
+    });
+    worker.consumers.each_reserved(|delivery| each(&delivery.message, &delivery.queue, None));
+}
+
+fn list(worker: &WorkerState, listed: Listed) -> Value {
+    let name = worker.app.worker_name();
+    let mut jobs = Vec::new();
+    each_job(worker, |message, queue, begun| {
+        if begun.is_some() == (listed == Listed::Running) {
+            jobs.push(describe(message, queue, begun, &name));
+        }
+    });
+    jobs.into()
+}
+
+/// A job as Celery lists it.
+fn describe(message: &Message, queue: &str, begun: Option<SystemTime>, worker: &str) -> Value {
+    let header = |name: &str| message.headers.get(name).and_then(Value::as_str);
+    let name = header("task").unwrap_or_default();
+    let (args, kwargs) = match Request::read(message) {
+        Ok(request) if request.args.len() + request.kwargs.len() <= LONGEST_ARGUMENTS => {
+            let read = |text| serde_json::from_str(text).unwrap_or(Value::Null);
+            (read(request.args), read(request.kwargs))
+        }
+        Ok(request) => {
+            let short = |text| Value::from(cut(text, LONGEST_ARGUMENTS / 2));
+            (short(request.args), short(request.kwargs))
+        }
+        Err(_) => (Value::Null, Value::Null),
+    };
+    json!({
+        "id": message.job(),
+        "name": name,
+        "args": args,
+        "kwargs": kwargs,
+        "type": name,
+        "hostname": worker,
+        "time_start": begun.map(seconds),
+        "acknowledged": false,
+        "delivery_info": {
+            "exchange": "",
+            "routing_key": queue,
+            "priority": message.priority,
+            "redelivered": false,
+        },
+        "worker_pid": begun.map(|_| std::process::id()),
+    })
+}
+
+fn query(worker: &WorkerState, command: &Command) -> Value {
+    let ids = match command.arguments.get("ids") {
+        Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(id)) => vec![id.as_str()],
+        _ => Vec::new(),
+    };
+    let name = worker.app.worker_name();
+    let mut found = Map::new();
+    each_job(worker, |message, queue, begun| {
+        let Some(id) = message.job().filter(|id| ids.contains(id)) else { return };
+        let state = if begun.is_some() { "active" } else { "reserved" };
+        found.insert(id.to_owned(), json!([state, describe(message, queue, begun, &name)]));
+    });
+    found.into()
+}
+
+fn registered(worker: &WorkerState) -> Value {
+    worker.app.0.jobs.borrow().keys().copied().collect()
+}
+
+fn queues(worker: &WorkerState) -> Value {
+    let describe = |name: String| {
+        json!({
+            "name": name,
+            "exchange": {"name": "", "type": "direct", "durable": true, "auto_delete": false},
+            "routing_key": name,
+            "durable": true,
+            "exclusive": false,
+            "auto_delete": false,
+            "no_ack": false,
+            "is_paused": worker.app.0.control.paused.borrow().contains(&name),
+        })
+    };
+    worker.consumers.queues().into_iter().map(describe).collect()
+}
+
+fn conf(worker: &WorkerState) -> Value {
+    let app = &worker.app;
+    json!({
+        "broker_url": app.redacted_url(),
+        "task_default_queue": app.default_queue_name(),
+        "worker_concurrency": app.0.concurrency.get(),
+        "worker_prefetch": worker.prefetch(),
+        "worker_send_task_events": worker.events.is_on(),
+        "max_deliveries": app.0.max_deliveries.get(),
+        "max_kills": app.0.max_kills.get(),
+    })
+}
+
+fn report(worker: &WorkerState) -> String {
+    let app = &worker.app;
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text = format!(
+        "\nsoftware -> pikake:{version}\nplatform -> system:{} arch:{}\nsettings -> broker:{}\n\n",
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        app.redacted_url(),
+    );
+    for (name, value) in conf(worker).as_object().into_iter().flatten() {
+        text.push_str(&format!("{name}: {value}\n"));
+    }
+    text
+}
+
+fn revoke(worker: &Rc<WorkerState>, command: &Command, terminates: bool) -> Done {
+    let ids: Vec<&str> = match command.arguments.get("task_id") {
+        Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(id)) => vec![id],
+        _ => return Err(missing("task_id")),
+    };
+    let now = wall_time();
+    for id in &ids {
+        // A running job is listed, too: its message may be about to be sent again.
+        if worker.app.0.revoked.borrow_mut().insert((*id).to_owned(), now, now) {
+            worker.app.0.control.changed.set();
+        }
+    }
+    if !terminates {
+        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        return ok(format!("tasks {{{}}} flagged as revoked", ids.join(", ")));
+    }
+    let at_once = command.text("signal").is_some_and(|signal| signal.ends_with("KILL"));
+    let mut terminated = Vec::new();
+    for id in ids {
+        if worker.running.revoke(id) {
+            terminated.push(id);
+            let (id, running) = (id.to_owned(), worker.running.clone());
+            let abort = async move {
+                if at_once || sleep(TERMINATE_GRACE).await.is_ok() {
+                    running.abort_revoked(&id);
+                }
+            };
+            worker.app.spawn(abort);
+        }
+    }
+    match terminated.is_empty() {
+        true => ok("terminate: tasks unknown"),
+        false => ok(format!("terminate: {}", terminated.join(", "))),
+    }
+}
+
+fn time_limit(worker: &WorkerState, command: &Command) -> Done {
+    let name = command.text("task_name").ok_or_else(|| missing("task_name"))?;
+    let job = worker.app.0.jobs.borrow().get(name).cloned();
+    let job = job.ok_or("unknown task")?;
+    let limit = |name: &str| match command.arguments.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let length = value.as_f64().and_then(|length| Duration::try_from_secs_f64(length).ok());
+            length.map(Some).ok_or_else(|| format!("ValueError('{name} is no number of seconds')"))
+        }
+    };
+    job.limits.set(TimeLimits { soft: limit("soft")?, hard: limit("hard")? });
+    ok("time limits set successfully")
+}
+
+fn rate_limit(worker: &WorkerState, command: &Command) -> Done {
+    let name = command.text("task_name").ok_or_else(|| missing("task_name"))?;
+    let rate = match command.arguments.get("rate_limit") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) if text == "0" => None,
+        Some(value) if value.as_f64() == Some(0.0) => None,
+        Some(value) => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let invalid = |error| format!("Invalid rate limit string: ValueError(\"{error}\")");
+            Some(text.parse::<Rate>().map_err(invalid)?)
+        }
+    };
+    match worker.app.set_rate(name, rate) {
+        true if rate.is_none() => ok("rate limit disabled successfully"),
+        true => ok("new rate limit set successfully"),
+        false => Err("unknown task".to_owned()),
+    }
+}
+
+fn pause(worker: &Rc<WorkerState>, queue: &str, is_paused: bool) -> String {
+    let control = &worker.app.0.control;
+    let changed = match is_paused {
+        true => control.paused.borrow_mut().insert(queue.to_owned()),
+        false => control.paused.borrow_mut().remove(queue),
+    };
+    if changed {
+        control.changed.set();
+        worker.update_consumers();
+    }
+    format!("queue {queue} is {}", if is_paused { "paused" } else { "resumed" })
+}
+
+fn resize(
+    worker: &Rc<WorkerState>,
+    command: &Command,
+    text: &str,
+    limit: impl FnOnce(usize, usize) -> usize,
+) -> Done {
+    let by = command.arguments.get("n").map_or(Some(1), Value::as_u64);
+    let by = by.and_then(|by| usize::try_from(by).ok());
+    let by = by.ok_or("ValueError('n is no number of jobs')")?;
+    let now = worker.app.0.concurrency.get();
+    match limit(now, by) {
+        0 => Err("ValueError('a worker runs at least one job')".to_owned()),
+        limit if limit > MOST_CONCURRENCY => Err("ValueError('n is too large')".to_owned()),
+        limit => {
+            worker.set_concurrency(limit);
+            worker.update_consumers();
+            ok(text)
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The control task of a worker: receives commands, answers them, and sends heartbeats and events.
+//!
+//! Nothing here may harm jobs: a bus that fails or hangs costs control, and a message that is no command a line in the log.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_time::Deadline;
+use pikake_traps::{
+    Interrupted, TimedOut, deadline_after, ignore_after, shield, sleep, spawn, timeout_after,
+    timeout_at, wall_time,
+};
+use serde_json::{Map, Value, json};
+
+use crate::broker::BrokerError;
+use crate::broker::bus::{Bus, Notice, Notices, Topic};
+use crate::control::answers::{answer, learn};
+use crate::control::command::Command;
+use crate::control::events::FLUSH_EVERY;
+use crate::control::state_file;
+use crate::wire::ids;
+use crate::worker::settle::Pauses;
+use crate::worker::state::WorkerState;
+
+/// How long jobs wait for what other workers know, at the start.
+const PREPARE_LIMIT: Duration = Duration::from_secs(3);
+/// How long a worker waits for the answers of others, at the start. Celery's length.
+const MINGLE: Duration = Duration::from_secs(1);
+/// How long a reply or an event may take to be sent; then it is dropped.
+const SEND_LIMIT: Duration = Duration::from_secs(1);
+
+/// Prepares the consumers, begins them, and then controls the worker until this is interrupted.
+pub(crate) async fn serve(worker: Rc<WorkerState>) {
+    let broker = worker.broker.clone();
+    state_file::load(&worker.app).await;
+    let Some(bus) = broker.bus() else {
+        worker.update_consumers();
+        return;
+    };
+    let mut notices = match timeout_after(PREPARE_LIMIT, prepare(&worker, bus)).await {
+        Ok(Ok(notices)) => Some(notices),
+        Ok(Err(BrokerError::Interrupted(_))) => return,
+        Ok(Err(error)) if !error.is_lost() => {
+            let name = worker.app.worker_name();
+            tracing::warn!(name, %error, "this worker cannot be controlled");
+            worker.update_consumers();
+            return;
+        }
+        Ok(Err(_)) | Err(TimedOut) => None,
+    };
+    worker.update_consumers();
+    let flushing = spawn(flush(worker.clone())).cancel_on_drop();
+    let saving = spawn(state_file::save_changes(worker.app.clone())).cancel_on_drop();
+    let mut pauses = Pauses::new();
+    loop {
+        let ended = match &mut notices {
+            Some(notices) => receive(&worker, bus, &mut **notices).await,
+            None => match prepare(&worker, bus).await {
+                Ok(subscribed) => {
+                    notices = Some(subscribed);
+                    // What the others know has come late.
+                    worker.update_consumers();
+                    continue;
+                }
+                Err(error) => error,
+            },
+        };
+        match ended {
+            BrokerError::Interrupted(_) | BrokerError::Closed => break,
+            error => tracing::debug!(%error, "the worker cannot be controlled at this moment"),
+        }
+        notices = None;
+        if sleep(pauses.next()).await.is_err() {
+            break;
+        }
+    }
+    drop((flushing, saving));
+    shield(async {
+        state_file::save(&worker.app).await;
+        if let Some(notice) = worker.events.take() {
+            send(bus, notice).await;
+        }
+        send(bus, worker_event(&worker, "offline")).await;
+    })
+    .await;
+}
+
+/// Subscribes to commands, and learns what other workers know.
+async fn prepare(worker: &Rc<WorkerState>, bus: &dyn Bus) -> Result<Box<dyn Notices>, BrokerError> {
+    let has_others = bus.has_others().await?;
+    let name = worker.app.worker_name();
+    let notices = bus.subscribe(Topic::Commands, &name).await?;
+    // Asked after that: what happens meanwhile comes as a command.
+    match bus.shared().await? {
+        Some(facts) => {
+            let now = wall_time();
+            let mut revoked = worker.app.0.revoked.borrow_mut();
+            for id in facts.revoked {
+                revoked.insert(id, now, now);
+            }
+            worker.app.0.control.paused.borrow_mut().extend(facts.paused);
+        }
+        None if has_others => mingle(worker, bus, &name).await?,
+        None => {}
+    }
+    send(bus, worker_event(worker, "online")).await;
+    Ok(notices)
+}
+
+/// Asks other workers what they know; a worker of this library knows which queues are paused, and is the last that counts.
+async fn mingle(worker: &WorkerState, bus: &dyn Bus, name: &str) -> Result<(), BrokerError> {
+    let inbox = ids::random();
+    let mut replies = bus.subscribe(Topic::Replies, &inbox).await?;
+    let mut arguments = Map::new();
+    arguments.insert("from_node".to_owned(), name.into());
+    arguments.insert("revoked".to_owned(), revoked_ids(worker));
+    let command = Command {
+        ticket: Some(ids::random()),
+        reply_to: Some(inbox),
+        clock: worker.events.tick(),
+        ..Command::new("hello", arguments)
+    };
+    bus.notify(command.write(Some(wall_time() + MINGLE))).await?;
+    let end = deadline_after(MINGLE);
+    while let Ok(reply) = timeout_at(end, replies.next()).await {
+        let Ok(Value::Object(reply)) = serde_json::from_slice(&reply?.body) else { continue };
+        for (from, told) in reply {
+            learn(worker, &told);
+            if from != name && told.get("paused").is_some() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The ids of revoked jobs that a worker tells others of: the latest, so that the message has a bound.
+pub(crate) fn revoked_ids(worker: &WorkerState) -> Value {
+    const MOST: usize = 10_000;
+    let revoked = worker.app.0.revoked.borrow();
+    let count = revoked.iter().count();
+    revoked.iter().skip(count.saturating_sub(MOST)).map(|(id, _)| id).collect()
+}
+
+/// Answers commands and sends heartbeats, until the subscription or the task ends.
+async fn receive(
+    worker: &Rc<WorkerState>,
+    bus: &dyn Bus,
+    notices: &mut dyn Notices,
+) -> BrokerError {
+    let interval = bus.heartbeat_interval();
+    let mut beat = interval.map(deadline_after);
+    loop {
+        let notice = match until(beat, notices.next()).await {
+            Some(Ok(notice)) => notice,
+            Some(Err(error)) => return error,
+            None => {
+                beat = interval.map(deadline_after);
+                send(bus, worker_event(worker, "heartbeat")).await;
+                continue;
+            }
+        };
+        let command = match Command::read(&notice, wall_time()) {
+            Ok(command) => command,
+            Err(why) => {
+                tracing::debug!(why, "a control message is no command");
+                continue;
+            }
+        };
+        worker.events.adjust(command.clock);
+        let name = worker.app.worker_name();
+        if !command.is_for(&name) {
+            continue;
+        }
+        let method = command.method.as_str();
+        let Some(reply) = answer(worker, &command) else {
+            tracing::debug!(method, "a command is unknown, or has no reply");
+            continue;
+        };
+        tracing::debug!(method, "a command was executed");
+        if method == "heartbeat" {
+            send(bus, worker_event(worker, "heartbeat")).await;
+        }
+        if let Some(key) = &command.reply_to {
+            let body = json!({ name: reply }).to_string().into_bytes();
+            let mut reply = Notice::new(Topic::Replies, key, body);
+            if let Some(ticket) = &command.ticket {
+                reply = reply.header("ticket", ticket.as_str());
+            }
+            send(bus, reply.header("clock", worker.events.tick())).await;
+        }
+    }
+}
+
+/// The output of a future, unless the deadline comes first.
+async fn until<T>(deadline: Option<Deadline>, future: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, future).await.ok(),
+        None => Some(future.await),
+    }
+}
+
+fn worker_event(worker: &WorkerState, what: &str) -> Notice {
+    let stats = worker.app.stats().all;
+    let processed = stats.done + stats.failed + stats.retried + stats.revoked + stats.dead;
+    worker.events.worker(what, worker.running.len(), processed)
+}
+
+async fn send(bus: &dyn Bus, notice: Notice) {
+    if let Some(Err(error)) = ignore_after(SEND_LIMIT, bus.notify(notice)).await {
+        tracing::debug!(%error, "a control message could not be sent");
+    }
+}
+
+/// Sends events of jobs, some at a time.
+async fn flush(worker: Rc<WorkerState>) -> Result<(), Interrupted> {
+    let Some(bus) = worker.broker.bus() else { return Ok(()) };
+    loop {
+        worker.events.has_some.wait().await?;
+        let full = timeout_after(FLUSH_EVERY, worker.events.is_full.wait()).await;
+        full.unwrap_or(Ok(()))?;
+        if let Some(notice) = worker.events.take() {
+            send(bus, notice).await;
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What an application keeps for control: its worker's name, its options, and the workers that it has seen.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pikake_sync::Event;
+
+use crate::client::app::App;
+use crate::control::known::KnownWorkers;
+
+/// The number of worker names that this process has made.
+static NAMES: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Default)]
+pub(crate) struct ControlSettings {
+    name: OnceCell<String>,
+    pub(crate) sends_events: Cell<bool>,
+    pub(crate) state_file: RefCell<Option<PathBuf>>,
+    pub(crate) known: KnownWorkers,
+    /// The queues of which the worker takes no messages until they are resumed.
+    pub(crate) paused: RefCell<BTreeSet<String>>,
+    /// Set when the revoked jobs or the paused queues have changed, until they are saved.
+    pub(crate) changed: Event,
+}
+
+impl App {
+    /// Sets the name of this application's worker, under which operators see it: `mail@HOST`, or `mail` for that on this
+    /// host; `%h` is the host's name. By default the name is `pikake-PID@HOST`.
+    ///
+    /// The names of a broker's workers differ. On RabbitMQ, a worker with the name of another one cannot be controlled.
+    ///
+    /// # Panics
+    ///
+    /// If the name was set before, or a worker has run.
+    #[track_caller]
+    pub fn named(self, name: &str) -> Self {
+        let name = match name.contains('@') {
+            true => name.replace("%h", &host()),
+            false => format!("{}@{}", name.replace("%h", &host()), host()),
+        };
+        let set = self.0.control.name.set(name);
+        assert!(set.is_ok(), "the name of a worker is set once, before it runs");
+        self
+    }
+
+    /// The name of this application's worker.
+    pub fn worker_name(&self) -> String {
+        let made = || {
+            let prefix = match NAMES.fetch_add(1, Ordering::Relaxed) {
+                0 => format!("pikake-{}", std::process::id()),
+                number => format!("pikake-{}-{}", std::process::id(), number + 1),
+            };
+            format!("{prefix}@{}", host())
+        };
+        self.0.control.name.get_or_init(made).clone()
+    }
+
+    /// Has the worker send events of its jobs from its start on, as Celery's `-E` does. Operators turn them on and off with
+    /// [`Control::enable_events`](crate::Control::enable_events).
+    pub fn send_events(self, on: bool) -> Self {
+        self.0.control.sends_events.set(on);
+        self
+    }
+
+    /// Has the worker keep revoked jobs and paused queues in a file over restarts, as Celery's `--statedb` does. Brokers in
+    /// memory and in SQLite keep both themselves.
+    pub fn state_file(self, path: impl Into<PathBuf>) -> Self {
+        *self.0.control.state_file.borrow_mut() = Some(path.into());
+        self
+    }
+}
+
+/// The name of this host.
+fn host() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_str().unwrap_or("localhost").to_owned()
+}
