@@ -218,12 +218,15 @@ pub struct QueueOptions {
     pub max_priority: u8,
     /// Whether an existing queue is used as it is. The other options then apply to a new queue only.
     pub as_found: bool,
+    /// Whether one consumer gets all messages, and the next one gets them when the first is gone. All who consume the
+    /// queue declare it so. SQLite hands over once no other process holds messages of the queue.
+    pub single_consumer: bool,
 }
 
 impl QueueOptions {
     /// The default options: not replicated, without priorities, and an existing queue must have the same.
     pub const fn new() -> Self {
-        Self { replicated: false, max_priority: 0, as_found: false }
+        Self { replicated: false, max_priority: 0, as_found: false, single_consumer: false }
     }
 
     /// Sets [`replicated`](Self#structfield.replicated).
@@ -241,6 +244,12 @@ impl QueueOptions {
     /// Sets [`as_found`](Self#structfield.as_found).
     pub const fn as_found(mut self, as_found: bool) -> Self {
         self.as_found = as_found;
+        self
+    }
+
+    /// Sets [`single_consumer`](Self#structfield.single_consumer).
+    pub const fn single_consumer(mut self, is_single: bool) -> Self {
+        self.single_consumer = is_single;
         self
     }
 

@@ -19,6 +19,7 @@ mod options;
 mod rate;
 mod report;
 mod running;
+mod schedule;
 mod wire;
 mod worker;
 
@@ -40,6 +41,7 @@ pub use message::{JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};
 pub use report::{JobStats, Left, Report, Stats};
+pub use schedule::{Missed, Schedule, ScheduleError, ScheduleInfo, Schedules, WrongSchedule};
 pub use wire::{Failure, Parameter, Poison, Request, WrongArguments};
 pub use worker::{ShutdownHandle, Worker};
 

@@ -19,7 +19,6 @@ mod log;
 mod processes;
 mod ready;
 mod run;
-mod schedule;
 pub(crate) mod settle;
 mod shutdown;
 pub(crate) mod state;
@@ -34,12 +33,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pikake_traps::figures::of_kernel;
-use pikake_traps::{CancelOnDrop, Interrupted, TimedOut, shield, spawn, timeout_after, yield_now};
+use pikake_traps::{
+    Builder, CancelOnDrop, Interrupted, TimedOut, ignore_after, shield, spawn, timeout_after,
+    yield_now,
+};
 
 use crate::client::app::App;
 use crate::control;
 use crate::error::AppError;
 use crate::report::Report;
+use crate::schedule::leader;
 use crate::worker::figures::WorkerFigures;
 use crate::worker::processes::Processes;
 use crate::worker::state::{Phase, WorkerState};
@@ -183,20 +186,17 @@ async fn serve(
     grace: Duration,
 ) -> Option<Interrupted> {
     let app = &worker.app;
-    let schedules = app.0.schedules.borrow().clone();
-    let schedules: Vec<_> = schedules
-        .into_iter()
-        .map(|(interval, signature)| {
-            spawn(schedule::repeat(app.clone(), interval, signature)).cancel_on_drop()
-        })
-        .collect();
+    let leader = app.0.has_schedules.get().then(|| {
+        let leads = Builder::new().name("schedules").spawn(leader::lead(app.clone(), true));
+        leads.cancel_on_drop()
+    });
     for queue in queues {
         worker.consumers.add(&queue);
     }
     let control = spawn(control::serve::serve(worker.clone())).cancel_on_drop();
 
     let mut settling = pin!(shield(worker.settle_unfinished()));
-    let mut serving = pin!(until_the_end(worker, schedules, control, grace));
+    let mut serving = pin!(until_the_end(worker, leader, control, grace));
     poll_fn(|cx| {
         let Poll::Pending = settling.as_mut().poll(cx);
         serving.as_mut().poll(cx)
@@ -207,7 +207,7 @@ async fn serve(
 /// Waits for a shutdown, and then for the end of all jobs.
 async fn until_the_end(
     worker: &Rc<WorkerState>,
-    schedules: Vec<CancelOnDrop<()>>,
+    leader: Option<CancelOnDrop<()>>,
     control: CancelOnDrop<()>,
     grace: Duration,
 ) -> Option<Interrupted> {
@@ -218,7 +218,11 @@ async fn until_the_end(
             interrupted = Some(why);
         }
     }
-    drop(schedules);
+    if let Some(leader) = leader {
+        // A job that is being sent is noted before the worker ends; else the next leader sends it again.
+        leader.request_cancel("the worker ends");
+        let _ = shield(ignore_after(CLEANUP_GRACE, leader)).await;
+    }
     // In a shield: a second interruption must not lose deliveries.
     let deliveries = shield(worker.consumers.stop()).await;
 

@@ -12,6 +12,8 @@ mod schema;
 mod statements;
 mod thread;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -74,6 +76,8 @@ pub struct SqliteBroker(Rc<Opened>);
 struct Opened {
     link: Link,
     path: PathBuf,
+    /// The queues that were declared with a single consumer.
+    single: RefCell<BTreeSet<String>>,
 }
 
 impl SqliteBroker {
@@ -117,7 +121,7 @@ impl SqliteBroker {
         // A relative path goes on to mean this file when the program changes its directory.
         let path = std::path::absolute(path)?;
         let link = Link::open(path.clone(), lease).await?;
-        Ok(Self(Rc::new(Opened { link, path })))
+        Ok(Self(Rc::new(Opened { link, path, single: RefCell::default() })))
     }
 }
 
@@ -144,6 +148,9 @@ impl Broker for SqliteBroker {
         name: &'a str,
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        if options.single_consumer {
+            self.0.single.borrow_mut().insert(name.to_owned());
+        }
         let (name, wanted, as_found) = (name.to_owned(), options.max_priority, options.as_found);
         Box::pin(self.0.link.call(move |database| {
             match sql::queue(&database.db, &name)? {
@@ -193,10 +200,11 @@ impl Broker for SqliteBroker {
             let (id, inbox, opened) = (random::u64(), Arc::new(Inbox::default()), self.0.clone());
             // Made first: if this call is interrupted, dropping it ends the consumer.
             let deliveries = SqliteDeliveries { id, queue: name.to_owned(), inbox, opened };
+            let is_single = self.0.single.borrow().contains(name);
             let (name, inbox) = (name.to_owned(), deliveries.inbox.clone());
             let begun = self.0.link.call(move |database| {
                 let (queue, _) = queue(&database.db, &name)?;
-                database.add_consumer(id, queue, prefetch, inbox);
+                database.add_consumer(id, queue, prefetch, is_single, inbox);
                 Ok(())
             });
             begun.await?;

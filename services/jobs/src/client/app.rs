@@ -14,7 +14,6 @@ use pikake_traps::{CancelOnDrop, Interrupted, KernelId, sleep, spawn, try_curren
 
 use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
 use crate::brokers::{check_url, open_as};
-use crate::client::signature::Signature;
 use crate::control::revoked::Revoked;
 use crate::control::settings::ControlSettings;
 use crate::error::AppError;
@@ -22,6 +21,7 @@ use crate::job::Definition;
 use crate::rate::Limiter;
 use crate::report::{Counters, Stats};
 use crate::running::RunningJobs;
+use crate::schedule::Schedule;
 
 /// The default queue of jobs that name none.
 const DEFAULT_QUEUE: &str = "pikake";
@@ -80,7 +80,9 @@ pub(crate) struct Inner {
     pub(crate) buries_failed: Cell<bool>,
     pub(crate) processes: Cell<Option<usize>>,
     pub(crate) setup_hook: RefCell<Option<SetupHook>>,
-    pub(crate) schedules: RefCell<Vec<(Duration, Signature)>>,
+    pub(crate) schedules: RefCell<Vec<Schedule>>,
+    /// Whether the worker leads schedules, or waits to do so.
+    pub(crate) has_schedules: Cell<bool>,
     tasks: RefCell<Vec<CancelOnDrop<()>>>,
     connecting: Mutex<()>,
     broker: RefCell<Option<Rc<dyn Broker>>>,
@@ -161,6 +163,7 @@ impl App {
             processes: Cell::new(None),
             setup_hook: RefCell::default(),
             schedules: RefCell::default(),
+            has_schedules: Cell::new(false),
             tasks: RefCell::default(),
             connecting: Mutex::new(()),
             broker: RefCell::default(),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::broker::QueueOptions;
 use crate::brokers::check_url;
 use crate::client::app::{App, Registered, SetupHook};
-use crate::client::call::Call;
 use crate::error::AppError;
 use crate::job::Jobs;
 
@@ -158,20 +157,6 @@ impl App {
             Box::pin(async { done.await.map_err(Into::into) })
         });
         *self.0.setup_hook.borrow_mut() = Some(hook);
-        self
-    }
-
-    /// Sends a job periodically while the worker runs, for the first time after one interval.
-    ///
-    /// Intervals that pass while the broker cannot be reached are skipped, not made up for.
-    ///
-    /// # Panics
-    ///
-    /// If the interval is zero.
-    #[track_caller]
-    pub fn every<T>(self, interval: Duration, call: Call<T>) -> Self {
-        assert!(!interval.is_zero(), "the interval of a periodic job is longer than zero");
-        self.0.schedules.borrow_mut().push((interval, call.into_signature()));
         self
     }
 }

@@ -6,6 +6,7 @@ mod outcomes;
 mod place;
 mod queues;
 mod random;
+mod schedules;
 mod times;
 
 /// All cases, as tests of one broker.
@@ -62,6 +63,8 @@ macro_rules! broker {
                 outcomes::one_waits_on_when_another_forgets,
                 outcomes::an_id_sent_by_two_has_an_outcome_for_both,
                 outcomes::a_job_that_has_ended_stays_so,
+                schedules::one_consumer_at_a_time,
+                schedules::the_next_worker_leads_when_one_is_lost,
             }
 
             #[test]

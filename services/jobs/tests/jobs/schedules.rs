@@ -1,15 +1,19 @@
-//! Jobs at intervals, and the setup hook.
+//! Schedules, and the setup hook.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::SystemTime;
 
-use pikake_jobs::{App, AppError, BrokerError, MemoryStore, QueueOptions};
+use pikake_jobs::{
+    App, AppError, Broker, BrokerError, MemoryStore, Missed, QueueOptions, Schedule,
+};
 use pikake_macros::job;
 use pikake_sim::busy_for;
 use pikake_time::Ticks;
-use pikake_traps::{elapsed_since, now, sleep, spawn};
+use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
-use crate::meddled::{Asked, Meddled, at_once};
+use crate::meddled::{Asked, Meddled, at_once, lost};
 use crate::{Events, Running, SECOND, add, app, begin, in_worlds, note};
 
 thread_local!(static BEATS: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
@@ -22,13 +26,29 @@ async fn beat(name: String) {
     });
 }
 
+/// Begins to note the runs of [`beat`].
+fn beats() -> Events {
+    let (events, begin) = begin();
+    BEATS.set(Some((events.clone(), begin)));
+    events
+}
+
+fn ticks() -> Schedule {
+    Schedule::every(10 * SECOND, beat.with("tick".into())).name("ticks")
+}
+
+/// Workers of one store, each with a broker of its own.
+fn worker_of(store: &MemoryStore, schedules: impl IntoIterator<Item = Schedule>) -> App {
+    let app = App::on(Rc::new(store.open())).jobs(beat).with_schedules();
+    schedules.into_iter().fold(app, App::schedule)
+}
+
 #[test]
-fn every_interval_and_never_made_up_for() {
+fn missed_moments_are_sent_once() {
     in_worlds(async || {
         let (app, _) = app();
+        let events = beats();
         let app = app.jobs(beat).every(10 * SECOND, beat.with("tick".into()));
-        let (events, begin) = begin();
-        BEATS.set(Some((events.clone(), begin)));
         let worker = Running::start(&app, SECOND).await;
         sleep(25 * SECOND).await.unwrap();
         // The whole machine stands still over three intervals.
@@ -41,6 +61,206 @@ fn every_interval_and_never_made_up_for() {
 }
 
 #[test]
+fn one_of_many_workers_sends() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let mut workers = Vec::new();
+        for _ in 0..5 {
+            workers.push(Running::start(&worker_of(&store, [ticks()]), SECOND).await);
+        }
+        sleep(25 * SECOND).await.unwrap();
+        // The first one leads. The others go on without it.
+        workers.remove(0).end().await;
+        sleep(20 * SECOND).await.unwrap();
+        // A lost one says nothing.
+        workers.remove(0).task.abort();
+        sleep(20 * SECOND).await.unwrap();
+        for worker in workers {
+            worker.end().await;
+        }
+        let expected = ["10 tick", "20 tick", "30 tick", "40 tick", "50 tick", "60 tick"];
+        assert_eq!(*events.borrow(), expected);
+    });
+}
+
+#[test]
+fn what_was_missed_while_all_were_down() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let schedules =
+            [(Missed::Skip, "skip"), (Missed::RunOnce, "once"), (Missed::RunAll, "all")];
+        let schedules = schedules.map(|(missed, name)| {
+            Schedule::every(100 * SECOND, beat.with(name.into())).name(name).missed(missed)
+        });
+        let events = beats();
+        let worker = Running::start(&worker_of(&store, schedules.clone()), SECOND).await;
+        sleep(150 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(events.take().len(), 3);
+        // 200, 300 and 400 pass.
+        sleep(325 * SECOND).await.unwrap();
+        let worker = Running::start(&worker_of(&store, schedules), SECOND).await;
+        sleep(10 * SECOND).await.unwrap();
+        let info = worker_of(&store, []).connect().await.unwrap().schedules().list().await.unwrap();
+        sleep(50 * SECOND).await.unwrap();
+        worker.end().await;
+        let mut events = events.take();
+        events.sort();
+        let expected =
+            ["475 all", "475 all", "475 all", "475 once", "500 all", "500 once", "500 skip"];
+        assert_eq!(events, expected);
+        assert_eq!(info.iter().map(|info| info.missed_count).collect::<Vec<_>>(), [3, 3, 3]);
+    });
+}
+
+#[test]
+fn a_moment_that_is_hardly_late_is_not_missed() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let schedule = [ticks().missed(Missed::Skip)];
+        let events = beats();
+        let worker = Running::start(&worker_of(&store, schedule.clone()), SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        worker.end().await;
+        sleep(8 * SECOND).await.unwrap();
+        let worker = Running::start(&worker_of(&store, schedule), SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(*events.borrow(), ["10 tick", "23 tick", "30 tick"]);
+    });
+}
+
+#[test]
+fn schedules_are_changed_at_run_time() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let worker = Running::start(&worker_of(&store, []), SECOND).await;
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let schedules = console.schedules();
+        assert_eq!(schedules.list().await.unwrap(), []);
+        let added = schedules.add(ticks()).await.unwrap();
+        assert_eq!((added[0].name.as_str(), added[0].is_added), ("ticks", true));
+        assert_eq!(added[0].when, "every 10s");
+        sleep(15 * SECOND).await.unwrap();
+        assert!(schedules.pause("ticks").await.unwrap()[0].is_paused);
+        sleep(20 * SECOND).await.unwrap();
+        schedules.run_now("ticks").await.unwrap();
+        sleep(10 * SECOND).await.unwrap();
+        assert!(!schedules.resume("ticks").await.unwrap()[0].is_paused);
+        sleep(10 * SECOND).await.unwrap();
+        assert_eq!(schedules.remove("ticks").await.unwrap(), []);
+        sleep(60 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(*events.borrow(), ["10 tick", "35 tick", "50 tick"]);
+        let error = schedules.pause("ticks").await.unwrap_err();
+        assert_eq!(error.to_string(), "there is no schedule `ticks`");
+    });
+}
+
+#[test]
+fn changes_without_a_worker_are_kept_for_the_next() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        console.schedules().add(ticks()).await.unwrap();
+        console.schedules().run_now("ticks").await.unwrap();
+        let other = App::on(Rc::new(store.open())).connect().await.unwrap();
+        assert_eq!(other.schedules().list().await.unwrap().len(), 1);
+        let worker = Running::start(&worker_of(&store, []), SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        worker.end().await;
+        let listed = other.schedules().list().await.unwrap();
+        assert!(listed[0].last.is_some());
+        assert_eq!(events.borrow().len(), 2, "now, and after an interval");
+    });
+}
+
+#[test]
+fn the_programs_schedules_are_those_of_its_leader() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let worker = Running::start(&worker_of(&store, [ticks()]), SECOND).await;
+        sleep(SECOND).await.unwrap();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let refused = console.schedules().remove("ticks").await.unwrap_err();
+        assert!(refused.to_string().contains("pause it instead"), "{refused}");
+        console.schedules().pause("ticks").await.unwrap();
+        worker.end().await;
+        // The next version has another interval, and is paused still.
+        let slower = Schedule::every(20 * SECOND, beat.with("slow".into())).name("ticks");
+        let worker = Running::start(&worker_of(&store, [slower]), SECOND).await;
+        sleep(50 * SECOND).await.unwrap();
+        let listed = console.schedules().list().await.unwrap();
+        assert_eq!((listed[0].when.as_str(), listed[0].is_paused), ("every 20s", true));
+        worker.end().await;
+        // The one after that has none.
+        let worker = Running::start(&worker_of(&store, []), SECOND).await;
+        sleep(5 * SECOND).await.unwrap();
+        assert_eq!(console.schedules().list().await.unwrap(), []);
+        worker.end().await;
+        assert!(events.borrow().is_empty());
+    });
+}
+
+#[test]
+fn times_of_a_calendar() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let hourly = Schedule::cron("0 * * * *", "UTC", beat.with("hour".into())).unwrap();
+        let worker = Running::start(&worker_of(&store, [hourly]), SECOND).await;
+        beats();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        sleep(3_600 * SECOND).await.unwrap();
+        let info = console.schedules().list().await.unwrap().remove(0);
+        let second = |moment: Option<SystemTime>| {
+            moment.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() % 3_600
+        };
+        assert_eq!((second(info.last), second(info.next)), (0, 0));
+        assert_eq!(info.when, "0 * * * * (UTC)");
+        worker.end().await;
+    });
+}
+
+/// The jobs get to the broker, and its confirms do not come back: the moment is sent again, with the same id.
+#[test]
+fn a_moment_that_is_sent_twice_has_one_id() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let is_cut = Rc::new(Cell::new(false));
+        let cut = is_cut.clone();
+        let broker = Meddled::new(Rc::new(store.open()), |_| at_once(Ok(())));
+        let broker = broker.after(move |asked| match asked {
+            Asked::Publish(..) if cut.get() => Err(lost()),
+            _ => Ok(()),
+        });
+        // Its jobs stay in their queue.
+        let sends = |app: App| spawn(app.schedule(ticks()).worker().queues(["else"]).run());
+        let leader = sends(App::on(Rc::new(broker)));
+        sleep(5 * SECOND).await.unwrap();
+        is_cut.set(true);
+        sleep(5 * SECOND + SECOND / 2).await.unwrap();
+        leader.abort();
+        let other = sends(App::on(Rc::new(store.open())));
+        sleep(15 * SECOND).await.unwrap();
+        other.request_cancel("it is over");
+        other.await.unwrap().unwrap();
+        let broker = store.open();
+        let mut jobs = broker.consume("pikake", 100).await.unwrap();
+        let mut ids = Vec::new();
+        while let Ok(next) = timeout_after(SECOND, jobs.next()).await {
+            ids.push(next.unwrap().unwrap().message.job().unwrap().to_owned());
+        }
+        let moments: BTreeSet<_> = ids.iter().collect();
+        assert!(ids[0].starts_with("ticks@") && ids[0] == ids[1], "{ids:?}");
+        assert_eq!((ids.len(), moments.len()), (3, 2), "{ids:?}");
+    });
+}
+
+#[test]
 fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
     in_worlds(async || {
         let store = MemoryStore::new();
@@ -48,19 +268,17 @@ fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
             Asked::Publish(..) => Box::pin(async { Ok(sleep(SECOND).await?) }),
             _ => at_once(Ok(())),
         });
-        let app = App::on(Rc::new(broker)).jobs(beat).every(10 * SECOND, beat.with("tick".into()));
+        let events = beats();
+        let app = App::on(Rc::new(broker)).jobs(beat).schedule(ticks());
+        // The first message to the leader takes a second, too.
         let worker = Running::start(&app, SECOND).await;
-        sleep(10 * SECOND + SECOND / 2).await.unwrap();
+        sleep(11 * SECOND + SECOND / 2).await.unwrap();
         worker.end().await;
+        assert!(events.borrow().is_empty(), "the job has come when the worker took none any more");
         let worker = Running::start(&app, SECOND).await;
-        let (events, begin) = begin();
-        BEATS.set(Some((events.clone(), begin)));
-        sleep(65 * SECOND).await.unwrap();
+        sleep(15 * SECOND).await.unwrap();
         worker.end().await;
-        assert_eq!(
-            *events.borrow(),
-            ["11 tick", "21 tick", "31 tick", "41 tick", "51 tick", "61 tick"]
-        );
+        assert_eq!(events.borrow().len(), 2, "it was sent once: {events:?}");
     });
 }
 

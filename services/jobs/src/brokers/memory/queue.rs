@@ -33,6 +33,8 @@ struct Dead {
 pub(crate) struct Queue {
     pub(crate) name: String,
     max_priority: u8,
+    /// Whether one consumer gets all messages.
+    pub(crate) is_single: bool,
     ready: BTreeMap<Key, Entry>,
     /// The keys of ready messages that expire, earliest first.
     expiring: BTreeSet<(SystemTime, Key)>,
@@ -50,6 +52,7 @@ impl Queue {
         Self {
             name: name.to_owned(),
             max_priority: options.max_priority,
+            is_single: options.single_consumer,
             ready: BTreeMap::new(),
             expiring: BTreeSet::new(),
             delayed: BTreeMap::new(),

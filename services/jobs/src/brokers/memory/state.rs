@@ -243,6 +243,12 @@ impl StoreState {
     fn deliver_ready(&mut self, queue: usize, now: SystemTime) {
         self.expire(queue, now);
         let StoreState { queues, consumers, last_id, notifications, .. } = self;
+        // Consumers are numbered in the order in which they began.
+        let mut of_queue = consumers.iter().filter(|(_, consumer)| consumer.queue == queue);
+        let only = match queues[queue].is_single {
+            true => of_queue.find(|(_, consumer)| !consumer.is_cancelled).map(|(id, _)| *id),
+            false => None,
+        };
         let queue = &mut queues[queue];
         let mut position = 0;
         while let Some(id) = queue.waiting.get(position).copied() {
@@ -254,7 +260,7 @@ impl StoreState {
                 queue.waiting.remove(position);
                 continue;
             }
-            if !consumer.has_room() {
+            if !consumer.has_room() || only.is_some_and(|only| only != id) {
                 position += 1;
                 continue;
             }
@@ -351,6 +357,9 @@ impl StoreState {
         let consumer = self.consumers.get_mut(&id).ok_or(BrokerError::Closed)?;
         consumer.is_cancelled = true;
         self.notifications.push(consumer.changed.clone());
+        // Of a queue with a single consumer, it is the next one's turn.
+        let queue = consumer.queue;
+        self.notify_waiting(queue);
         Ok(())
     }
 

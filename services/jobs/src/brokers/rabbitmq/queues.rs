@@ -56,6 +56,9 @@ pub(crate) async fn declare(
         let priority = Value::LongInt(options.max_priority.into());
         wanted = wanted.argument("x-max-priority", priority);
     }
+    if options.single_consumer {
+        wanted = wanted.argument("x-single-active-consumer", Value::Boolean(true));
+    }
     let found = async |name: &str, wanted, is_replicated, as_found| match channel()
         .await?
         .declare_queue(name, wanted)

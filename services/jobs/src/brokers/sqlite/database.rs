@@ -35,6 +35,8 @@ pub(crate) struct Database {
     /// Before this moment, no transaction begins: others may be waiting for the lock.
     pub(crate) gap_until: Instant,
     tags: u64,
+    /// The number of consumers that have begun.
+    begun: u64,
     /// The messages that consumers hold, by tag.
     pub(crate) held: BTreeMap<u64, Held>,
     pub(crate) consumers: BTreeMap<u64, Consumer>,
@@ -58,6 +60,8 @@ pub(crate) struct Held {
 pub(crate) struct Consumer {
     pub(crate) queue: i64,
     prefetch: usize,
+    /// Whether no other consumer of the queue gets messages meanwhile; and when this one began.
+    single: Option<u64>,
     held: usize,
     pub(crate) inbox: Arc<Inbox>,
 }
@@ -96,6 +100,7 @@ impl Database {
             lease: Lease::new(lease),
             gap_until: Instant::now(),
             tags: 0,
+            begun: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
             full: BTreeSet::new(),
@@ -106,8 +111,17 @@ impl Database {
         })
     }
 
-    pub(crate) fn add_consumer(&mut self, id: u64, queue: i64, prefetch: u16, inbox: Arc<Inbox>) {
-        let consumer = Consumer { queue, prefetch: prefetch.into(), held: 0, inbox };
+    pub(crate) fn add_consumer(
+        &mut self,
+        id: u64,
+        queue: i64,
+        prefetch: u16,
+        is_single: bool,
+        inbox: Arc<Inbox>,
+    ) {
+        self.begun += 1;
+        let single = is_single.then_some(self.begun);
+        let consumer = Consumer { queue, prefetch: prefetch.into(), single, held: 0, inbox };
         self.consumers.insert(id, consumer);
         self.full.insert(queue);
     }
@@ -175,7 +189,18 @@ impl Database {
             self.expire(now)?;
             self.has_requeued = false;
         }
-        for (queue, room) in wanting {
+        for (queue, mut room) in wanting {
+            if let Some(first) = self.first_single(queue) {
+                if sql::is_held_by_others(&self.db, queue, self.lease.id())? {
+                    self.full.remove(&queue);
+                    continue;
+                }
+                room.retain(|(id, _)| *id == first);
+                if room.is_empty() {
+                    self.full.remove(&queue);
+                    continue;
+                }
+            }
             sql::promote(&self.db, queue, now)?;
             let (is_ready, due) = sql::ready_and_due(&self.db, queue)?;
             let wanted = room.iter().map(|(_, room)| room).sum();
@@ -191,6 +216,14 @@ impl Database {
             self.distribute(taken, room);
         }
         Ok(())
+    }
+
+    /// The first consumer of a queue that has a single one at a time.
+    fn first_single(&self, queue: i64) -> Option<u64> {
+        let of_queue = self.consumers.iter().filter(|(_, consumer)| consumer.queue == queue);
+        let open = of_queue.filter(|(_, consumer)| consumer.inbox.state() == InboxState::Open);
+        let began = open.filter_map(|(id, consumer)| Some((consumer.single?, *id)));
+        began.min().map(|(_, id)| id)
     }
 
     fn set_due(&mut self, queue: i64, due: Option<i64>) {

@@ -206,7 +206,7 @@ mod tests {
         let queue = sql::queue(&database.db, "work").unwrap().unwrap();
         let row = Row::of(&Message::default());
         sql::publish(&database.db, queue, &row, Some(wall_now() - 1)).unwrap();
-        database.add_consumer(1, queue.0, 1, Arc::default());
+        database.add_consumer(1, queue.0, 1, false, Arc::default());
         database.due.insert(queue.0, wall_now() - 1);
         let mut maintenance = Maintenance { look_every: LONGEST_PAUSE, ..Maintenance::default() };
         maintenance.look_around(&mut database).unwrap();

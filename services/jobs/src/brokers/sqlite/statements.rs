@@ -194,6 +194,13 @@ pub(crate) fn replay(
     Ok(count as u64)
 }
 
+/// Whether a message of a queue is held under another lease.
+pub(crate) fn is_held_by_others(db: &Connection, queue: i64, lease: Option<i64>) -> Result<bool> {
+    let sql =
+        "SELECT 1 FROM message WHERE queue = ?1 AND taken_by IS NOT NULL AND taken_by IS NOT ?2";
+    db.prepare_cached(sql)?.exists(params![queue, lease])
+}
+
 /// How many are ready, taken, delayed and dead.
 pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> {
     let sql = "SELECT \

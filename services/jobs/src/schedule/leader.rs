@@ -1,0 +1,344 @@
+//! The leader of the schedules: the worker that holds their state, sends the jobs that are due, and does what it is asked.
+//!
+//! ```text
+//!            (1)                (2)                (3)
+//!   waits ────────▶ collects ────────▶ leads ────────────▶ waits
+//! ```
+//!
+//! (1) A first message comes: the queue has a single consumer at a time, so this is the one. (2) No more messages have come
+//! for a moment: the latest state among them counts. (3) The broker is lost, or has another consumer by now.
+//!
+//! # What holds
+//!
+//! * **The state is not lost with its leader.** The leader holds the message with the state. To change the state, it
+//!   publishes another message, and acknowledges the first one when the other has come back. If the leader is lost in
+//!   between, its successor gets both, and the one of the later version counts.
+//! * **A job is sent at least once for each moment that is not skipped.** The moment is noted in the state after the broker
+//!   has confirmed the job. If the leader is lost in between, its successor sends the job again, **with the same id**: the
+//!   name of the schedule and the moment.
+//! * **Two leaders at a moment** are possible where a broker takes a live leader for lost: after a partition, or if a
+//!   process on SQLite does not run for longer than its lease. Both send jobs of the same ids. The older leader notices by
+//!   its next acknowledgement. The later of both last moments of a schedule counts then.
+//! * **A clock that is set ahead** makes moments pass at once, which are missed moments. A clock that is set back sends no
+//!   job twice: a calendar goes on after its last moment, and an interval is counted anew.
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use pikake_traps::{Instant, shield, sleep, timeout_after, wall_time};
+use serde::{Deserialize, Serialize};
+use serde_json::Map;
+
+use crate::broker::{
+    Broker, BrokerError, Deliveries, Delivery, PublishError, PublishFailure, QueueOptions, Receipt,
+};
+use crate::client::app::App;
+use crate::client::signature::Signature;
+use crate::error::SendError;
+use crate::message::{Message, Outcome, OutcomeState};
+use crate::schedule::Schedule;
+use crate::schedule::state::State;
+use crate::wire::ids;
+
+/// How many messages the leader may hold: more than come at a moment.
+const PREFETCH: u16 = 200;
+
+/// After this length without a message, all that were there have come.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// How often the state is written without a change: RabbitMQ takes a message back that is held for half an hour.
+const RENEW_EVERY: Duration = Duration::from_secs(600);
+
+/// The longest sleep until a time of the wall clock, which may be set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(15);
+
+/// The pause after an error.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The `task` of the messages to the leader, for people who look into the queue.
+const TASK: &str = "pikake.schedules";
+
+/// A message to the leader.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Note {
+    State(State),
+    /// There may be no leader: whoever gets this is one.
+    Hello,
+    List,
+    Put(Box<Schedule>),
+    Remove(String),
+    Pause(String),
+    Resume(String),
+    RunNow(String),
+}
+
+impl Note {
+    pub(crate) fn message(&self, id: String) -> Message {
+        let mut headers = Map::new();
+        headers.insert("task".to_owned(), TASK.into());
+        headers.insert("id".to_owned(), id.as_str().into());
+        // All parts are JSON values and texts, which always serialize.
+        let mut message = Message::json(headers, serde_json::to_vec(self).unwrap_or_default());
+        message.correlation_id = Some(id);
+        message
+    }
+}
+
+impl App {
+    /// The queue of the schedules, once it is declared.
+    pub(crate) async fn schedule_queue(&self) -> Result<String, BrokerError> {
+        let default = self.default_queue_name();
+        let is_replicated = self.queues().get(&default).is_some_and(|options| options.replicated);
+        let options = QueueOptions::new().replicated(is_replicated).single_consumer(true);
+        let queue = format!("{default}.schedules");
+        self.broker()?.declare(&queue, &options).await?;
+        Ok(queue)
+    }
+}
+
+/// Leads whenever no other leader does, until it is interrupted. A worker sends jobs and says which schedules the program
+/// has; any other process only answers.
+pub(crate) async fn lead(app: App, is_worker: bool) {
+    loop {
+        match lead_once(&app, is_worker).await {
+            Err(BrokerError::Interrupted(_) | BrokerError::Closed) => return,
+            Err(error) if error.is_lost() => tracing::debug!(%error, "leads no schedules"),
+            Err(BrokerError::Stale) | Ok(()) => {
+                tracing::info!("another worker leads the schedules");
+            }
+            Err(error) => tracing::warn!(%error, "no schedules can be led"),
+        }
+        if sleep(PAUSE).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn lead_once(app: &App, is_worker: bool) -> Result<(), BrokerError> {
+    let broker = app.broker()?;
+    let queue = app.schedule_queue().await?;
+    let mut deliveries = broker.consume(&queue, PREFETCH).await?;
+    if is_worker {
+        broker.publish(&queue, Note::Hello.message(ids::random()), None).await.map_err(cause)?;
+    }
+    let mut came = Vec::new();
+    let Some(first) = deliveries.next().await? else { return Ok(()) };
+    came.push(first);
+    while let Ok(next) = timeout_after(QUIET, deliveries.next()).await {
+        let Some(next) = next? else { return Ok(()) };
+        came.push(next);
+    }
+    let leader = Leader {
+        app,
+        broker: broker.clone(),
+        queue,
+        is_worker,
+        state: State::default(),
+        held: Vec::new(),
+        has_state: false,
+        is_changed: true,
+        written: Instant::now(),
+    };
+    leader.lead(&mut *deliveries, came).await
+}
+
+struct Leader<'a> {
+    app: &'a App,
+    broker: Rc<dyn Broker>,
+    queue: String,
+    is_worker: bool,
+    state: State,
+    /// The messages that are acknowledged when the next state has come.
+    held: Vec<Receipt>,
+    /// Whether one of these is a state.
+    has_state: bool,
+    /// Whether the state is to be written.
+    is_changed: bool,
+    written: Instant,
+}
+
+impl Leader<'_> {
+    async fn lead(
+        mut self,
+        deliveries: &mut dyn Deliveries,
+        came: Vec<Delivery>,
+    ) -> Result<(), BrokerError> {
+        let mut asked = Vec::new();
+        for delivery in came {
+            match read(&delivery) {
+                Some(Note::State(state)) => self.add_state(state, delivery.receipt).await?,
+                _ => asked.push(delivery),
+            }
+        }
+        if self.is_worker {
+            tracing::info!(queue = self.queue, "leads the schedules");
+            self.state.set_program(&self.app.0.schedules.borrow(), timestamp());
+        }
+        for delivery in asked {
+            self.handle(delivery).await?;
+        }
+        loop {
+            // In a shield: a job that was sent is to be noted, too.
+            shield(self.send_due()).await?;
+            match timeout_after(self.pause(), deliveries.next()).await {
+                Ok(Ok(Some(delivery))) => self.handle(delivery).await?,
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// How long there is nothing to do, unless a message comes.
+    fn pause(&self) -> Duration {
+        let until = |moment: SystemTime| moment.duration_since(wall_time()).unwrap_or_default();
+        let next = self.state.next().filter(|_| self.is_worker).map_or(LONGEST_SLEEP, until);
+        let renew = RENEW_EVERY.saturating_sub(self.written.elapsed());
+        next.min(renew).min(LONGEST_SLEEP)
+    }
+
+    /// Sends the jobs that are due, and writes the state if it has changed.
+    async fn send_due(&mut self) -> Result<(), BrokerError> {
+        let now = timestamp();
+        let due = if self.is_worker { self.state.due(now) } else { Vec::new() };
+        for due in due {
+            self.is_changed = true;
+            self.send(due.task.signature(Some(due.id()))).await?;
+            self.state.sent(&due, now);
+        }
+        if self.is_changed || self.written.elapsed() >= RENEW_EVERY {
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a job. A job that can never be sent is an error in the log.
+    async fn send(&self, signature: Signature) -> Result<(), BrokerError> {
+        let queue = signature.queue.clone().unwrap_or_else(|| self.app.queue_of(&signature.name));
+        let (message, not_before) = match signature.message(self.app.origin()) {
+            Ok(made) => made,
+            Err(SendError::Broker(error)) => return Err(error),
+            Err(error) => {
+                tracing::error!(%error, job = signature.name, "a scheduled job cannot be sent");
+                return Ok(());
+            }
+        };
+        self.app.ensure_queue(&queue).await?;
+        let sent = self.broker.publish(&queue, message, not_before).await;
+        sent.map_err(cause).inspect_err(|error| {
+            tracing::warn!(%error, job = signature.name, "a scheduled job was not sent yet");
+        })
+    }
+
+    async fn write(&mut self) -> Result<(), BrokerError> {
+        self.state.version += 1;
+        let message = Note::State(self.state.clone()).message(ids::random());
+        self.broker.publish(&self.queue, message, None).await.map_err(cause)?;
+        (self.is_changed, self.written) = (false, Instant::now());
+        Ok(())
+    }
+
+    /// A state has come: the one that this leader has written, or one of an earlier leader.
+    async fn add_state(&mut self, state: State, receipt: Receipt) -> Result<(), BrokerError> {
+        if state.version < self.state.version {
+            self.state.merge(state);
+            self.is_changed = true;
+            return self.broker.ack(receipt).await;
+        }
+        self.state.merge(state);
+        for earlier in std::mem::replace(&mut self.held, vec![receipt]) {
+            self.broker.ack(earlier).await?;
+        }
+        self.has_state = true;
+        Ok(())
+    }
+
+    async fn handle(&mut self, delivery: Delivery) -> Result<(), BrokerError> {
+        let receipt = delivery.receipt;
+        let note = match read(&delivery) {
+            Some(Note::State(state)) => return self.add_state(state, receipt).await,
+            Some(Note::Hello) => return self.done(receipt).await,
+            Some(note) => note,
+            None => {
+                let why = "it is no message to the leader of the schedules".to_owned();
+                return self.broker.bury(receipt, delivery.message, why).await;
+            }
+        };
+        let answer = shield(self.answer(note, delivery.message.job().unwrap_or_default())).await?;
+        let outcome = match answer {
+            Ok(()) => Outcome::success(serde_json::to_value(self.state.list()).unwrap_or_default()),
+            Err(why) => Outcome::error(OutcomeState::Failure, "ScheduleError", "pikake.jobs", &why),
+        };
+        match self.broker.store(&delivery.message, outcome).await {
+            // Nobody can be told: not even by the next leader.
+            Ok(()) | Err(BrokerError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        self.done(receipt).await
+    }
+
+    /// Does what is asked, and writes the state if that has changed it. A message may come twice.
+    async fn answer(&mut self, note: Note, id: &str) -> Result<Result<(), String>, BrokerError> {
+        let now = timestamp();
+        let is_change = !matches!(note, Note::List | Note::RunNow(_));
+        let answer = match note {
+            Note::Put(schedule) => {
+                let is_of_program =
+                    self.app.0.schedules.borrow().iter().any(|own| own.name == schedule.name);
+                match self.is_worker && is_of_program {
+                    true => Err(format!("schedule `{}` is of the program", schedule.name)),
+                    false => {
+                        self.state.put(*schedule, true, now);
+                        Ok(())
+                    }
+                }
+            }
+            Note::Remove(name) => self.state.remove(&name),
+            Note::Pause(name) => self.state.pause(&name, true, now),
+            Note::Resume(name) => self.state.pause(&name, false, now),
+            Note::RunNow(name) => match self.state.task(&name) {
+                Ok(task) => {
+                    self.send(task.signature(Some(format!("{name}@{id}")))).await?;
+                    Ok(())
+                }
+                Err(why) => Err(why),
+            },
+            Note::State(_) | Note::Hello | Note::List => Ok(()),
+        };
+        if is_change && answer.is_ok() {
+            self.write().await?;
+        }
+        Ok(answer)
+    }
+
+    /// Acknowledges a message; later, if no state is held: a leader always holds a message.
+    async fn done(&mut self, receipt: Receipt) -> Result<(), BrokerError> {
+        match self.has_state {
+            true => self.broker.ack(receipt).await,
+            false => {
+                self.held.push(receipt);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn read(delivery: &Delivery) -> Option<Note> {
+    serde_json::from_slice(&delivery.message.body).ok()
+}
+
+fn timestamp() -> Timestamp {
+    Timestamp::try_from(wall_time()).unwrap_or(Timestamp::MAX)
+}
+
+/// Why a message was not published.
+pub(crate) fn cause(error: PublishError) -> BrokerError {
+    match error.cause {
+        PublishFailure::Blocked(length) => {
+            BrokerError::Lost(format!("the broker has taken no message for {length:?}"))
+        }
+        PublishFailure::Broker(error) => error,
+    }
+}
