@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::log::LogOptions;
@@ -199,6 +200,20 @@ impl CancelOptions {
     }
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct WatchOption {
+    /// Looks again every so many seconds, until a signal
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, num_args = 0..=1, require_equals = true, default_missing_value = "2")]
+    watch: Option<Duration>,
+}
+
+impl WatchOption {
+    /// The pause between two looks; `None` for one look.
+    pub(crate) fn seconds(&self) -> Option<Duration> {
+        self.watch
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Shared {
     /// Sends a job and prints its id; with --wait, its value
@@ -212,6 +227,8 @@ pub(crate) enum Shared {
     Status {
         /// The queues; by default, all that the broker lists or the application names
         queues: Vec<String>,
+        #[command(flatten)]
+        watch: WatchOption,
     },
     /// Removes all ready and delayed jobs of a queue
     Purge {
@@ -220,6 +237,12 @@ pub(crate) enum Shared {
         /// Does not ask for confirmation
         #[arg(long)]
         yes: bool,
+    },
+    /// Prints a script that completes this command line, for a shell to read
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
     },
     /// Lists dead jobs, or puts them back into their queue
     Dead {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::DeadCommand;
 use crate::output::{Output, Spinner, jobs_text, note, table};
-use crate::queues::{close, open_broker};
+use crate::queues::{attach, broker, detach};
 use crate::stop::Stop;
 
 pub(crate) async fn run(app: &App, command: DeadCommand, output: &Output) -> Result<(), Stop> {
@@ -17,10 +17,11 @@ pub(crate) async fn run(app: &App, command: DeadCommand, output: &Output) -> Res
 }
 
 async fn list(app: &App, queue: &str, limit: usize, output: &Output) -> Result<(), Stop> {
-    let broker = open_broker(app).await?;
+    let app = &attach(app).await?;
+    let broker = broker(app)?;
     let dead = broker.dead(queue, limit).await.map_err(|error| Stop::queue(app, error))?;
     let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
-    close(app, &broker).await?;
+    detach(app).await?;
     if output.is_json() {
         for job in &dead {
             output.answer(|| json_of(job), String::new)?;
@@ -74,14 +75,15 @@ fn row_of(dead: &DeadJob) -> Vec<String> {
 }
 
 async fn replay(app: &App, queue: &str, job: Option<String>, output: &Output) -> Result<(), Stop> {
-    let broker = open_broker(app).await?;
+    let app = &attach(app).await?;
+    let broker = broker(app)?;
     let job = job.map(JobId);
     let replayed = {
         let _waiting = Spinner::new(format!("replaying {queue}"));
         let replayed = broker.replay(queue, job.as_ref()).await;
         replayed.map_err(|error| Stop::queue(app, error))?
     };
-    close(app, &broker).await?;
+    detach(app).await?;
     if let (0, Some(job)) = (replayed, &job) {
         return Err(Stop::absent(format!(
             "no job {job} is among the dead of {queue}: `dead list {queue}` shows them"

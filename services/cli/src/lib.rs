@@ -40,7 +40,8 @@
 //!
 //! Standard output has the answer: text for people, or with `--json` one JSON document (of `dead list`, one for each
 //! line). Progress and errors go to standard error, with a spinner on a terminal only. If standard output is a closed
-//! pipe, the command ends silently.
+//! pipe, the command ends silently. `--watch` looks again until a signal: in place on a terminal, and in a pipe as one block
+//! or document each.
 //!
 //! # Log
 //!
@@ -74,6 +75,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod completions;
 mod console;
 mod dead;
 mod exec;
@@ -84,13 +86,14 @@ mod result;
 mod send;
 mod session;
 mod stop;
+mod watch;
 mod web;
 mod worker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use pikake::console::client::{Client, TIMEOUT};
 use pikake::jobs::App;
 
@@ -125,7 +128,7 @@ pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode 
                 let _console = worker::console();
                 session::run(SignalMode::Handled, worker::run(app, options, output))
             }
-            AppCommand::Shared(command) => shared(app, command, output),
+            AppCommand::Shared(command) => shared::<AppLine>(app, command, output),
         }
     })
 }
@@ -149,33 +152,51 @@ pub fn tool() -> ExitCode {
             console::read_lines(console::choose(process.pid)?, output)
         }
         Some(ToolCommand::Worker(options)) => Err(exec::worker(&common, &options)),
+        Some(ToolCommand::Shared(Shared::Completions { shell })) => {
+            completions::print::<ToolLine>(shell, output)
+        }
         Some(ToolCommand::Shared(command)) => {
-            let Some(url) = &common.broker else {
-                return Err(Stop::usage(
-                    "which broker? Use `--broker URL` or set PIKAKE_BROKER: `sqlite:///path/to/jobs.db` or \
-                     `amqp://user:password@host/vhost`",
-                ));
-            };
-            shared(App::new(url).map_err(Stop::app)?, command, output)
+            shared::<ToolLine>(at_broker(&common)?, command, output)
         }
     })
 }
 
-/// Runs a command that needs no jobs of the application.
-fn shared(app: App, command: Shared, output: Output) -> Result<(), Stop> {
-    if app.url().starts_with("memory://") {
+/// An application without jobs at the broker that the command line names.
+fn at_broker(common: &Common) -> Result<App, Stop> {
+    let Some(url) = &common.broker else {
         return Err(Stop::usage(
+            "which broker? Use `--broker URL` or set PIKAKE_BROKER: `sqlite:///path/to/jobs.db` or \
+             `amqp://user:password@host/vhost`",
+        ));
+    };
+    App::new(url).map_err(Stop::app)
+}
+
+/// Refuses a broker that other processes cannot reach.
+fn check_reach(app: &App) -> Result<(), Stop> {
+    match app.url().starts_with("memory://") {
+        true => Err(Stop::usage(
             "`memory://` is inside one process, so this command cannot reach it; use \
              `--broker sqlite:///path/to/jobs.db` or `--broker amqp://user:password@host/vhost`",
-        ));
+        )),
+        false => Ok(()),
     }
+}
+
+/// Runs a command that needs no jobs of the application. `L` is the command line.
+fn shared<L: CommandFactory>(app: App, command: Shared, output: Output) -> Result<(), Stop> {
+    if let Shared::Completions { shell } = command {
+        return completions::print::<L>(shell, output);
+    }
+    check_reach(&app)?;
     session::run(SignalMode::Interrupt, async move {
         match command {
             Shared::Send(options) => send::run(&app, options, output).await,
             Shared::Result { id } => result::run(&app, id, output).await,
-            Shared::Status { queues } => queues::status(&app, &queues, &output).await,
+            Shared::Status { queues, watch } => queues::status(&app, &queues, watch, output).await,
             Shared::Purge { queue, yes } => queues::purge(&app, &queue, yes, &output).await,
             Shared::Dead { command } => dead::run(&app, command, &output).await,
+            Shared::Completions { .. } => Ok(()),
         }
     })
 }

@@ -4,20 +4,22 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::rc::Rc;
 
-use pikake::jobs::{App, Broker, BrokerError, Counts, open};
+use pikake::jobs::{App, Broker, BrokerError, Counts};
 use pikake::net::BufReader;
 use pikake::stdio::stdin;
 use serde_json::{Value, json};
 
+use crate::arguments::WatchOption;
 use crate::output::{Output, Spinner, jobs_text, note, table};
 use crate::stop::Stop;
+use crate::watch::{Look, show};
 
 const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumers"];
 /// The cell of a count that the broker does not know.
 const UNKNOWN: &str = "-";
 
-/// Opens the broker, without setting up the application's queues.
-pub(crate) async fn open_broker(app: &App) -> Result<Rc<dyn Broker>, Stop> {
+/// Connects to the broker, without setting up the application: no queue is declared.
+pub(crate) async fn attach(app: &App) -> Result<App, Stop> {
     let url = app.url();
     // Opening would create the database.
     if let Some(rest) = url.strip_prefix("sqlite://")
@@ -29,15 +31,32 @@ pub(crate) async fn open_broker(app: &App) -> Result<Rc<dyn Broker>, Stop> {
             "there is no database `{path}`: no job was sent there yet, or the path is wrong"
         )));
     }
-    open(&url).await.map_err(|error| Stop::connect(app, error))
+    app.clone().attach().await.map_err(|error| Stop::app_at(app, error))
 }
 
-pub(crate) async fn close(app: &App, broker: &Rc<dyn Broker>) -> Result<(), Stop> {
-    broker.close().await.map_err(|error| Stop::broker(app, error))
+pub(crate) async fn detach(app: &App) -> Result<(), Stop> {
+    app.close().await.map_err(|error| Stop::broker(app, error))
 }
 
-pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Result<(), Stop> {
-    let broker = open_broker(app).await?;
+/// The broker of an application that is attached.
+pub(crate) fn broker(app: &App) -> Result<Rc<dyn Broker>, Stop> {
+    app.broker().map_err(|error| Stop::broker(app, error))
+}
+
+pub(crate) async fn status(
+    app: &App,
+    queues: &[String],
+    watch: WatchOption,
+    output: Output,
+) -> Result<(), Stop> {
+    let app = attach(app).await?;
+    show(output, watch.seconds(), async || look(&app, queues).await).await?;
+    detach(&app).await
+}
+
+/// The queues and the connection.
+async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
+    let broker = broker(app)?;
     let mut rows = Vec::new();
     if queues.is_empty() {
         let known = broker.queues().await.map_err(|error| Stop::broker(app, error))?;
@@ -57,23 +76,17 @@ pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Res
     }
     broker.probe().await.map_err(|error| Stop::broker(app, error))?;
     let state = broker.state();
-    close(app, &broker).await?;
     let is_of_all = rows.iter().any(|(_, counts)| counts.is_some_and(|of| of.delayed_of_all));
-    output.answer(
-        || {
-            let queues: Vec<Value> = rows.iter().map(json_of).collect();
-            json!({ "broker": app.redacted_url(), "connection": state, "queues": queues })
-        },
-        || {
-            let rows: Vec<Vec<String>> = rows.iter().map(row_of).collect();
-            let is_number = [false, true, true, true, true, true];
-            let note = match is_of_all {
-                true => "\ndelayed: those of all queues, which wait together",
-                false => "",
-            };
-            format!("{}: {state}\n{}{note}", app.redacted_url(), table(&HEAD, &is_number, &rows))
-        },
-    )
+    let queues: Vec<Value> = rows.iter().map(json_of).collect();
+    let url = app.redacted_url();
+    let rows: Vec<Vec<String>> = rows.iter().map(row_of).collect();
+    let is_number = [false, true, true, true, true, true];
+    let mut text = format!("{url}: {state}\n{}", table(&HEAD, &is_number, &rows));
+    if is_of_all {
+        text += "delayed: those of all queues, which wait together\n";
+    }
+    let json = json!({ "broker": url, "connection": state, "queues": queues });
+    Ok(Look { json, text })
 }
 
 fn json_of((queue, counts): &(String, Option<Counts>)) -> Value {
@@ -101,7 +114,8 @@ pub(crate) async fn purge(
     is_confirmed: bool,
     output: &Output,
 ) -> Result<(), Stop> {
-    let broker = open_broker(app).await?;
+    let app = &attach(app).await?;
+    let broker = broker(app)?;
     if !is_confirmed {
         let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
         // How many of those that wait are the queue's, a purge finds out.
@@ -112,7 +126,7 @@ pub(crate) async fn purge(
         let _waiting = Spinner::new(format!("purging {queue}"));
         broker.purge(queue).await.map_err(|error| Stop::queue(app, error))?
     };
-    close(app, &broker).await?;
+    detach(app).await?;
     output.answer(
         || json!({ "queue": queue, "purged": purged }),
         || format!("removed from {queue}: {}", jobs_text(purged)),

@@ -4,14 +4,14 @@ use pikake::jobs::{App, Failure, JobId, Outcome, OutcomeState};
 use serde_json::{Value, json};
 
 use crate::output::{Output, note};
-use crate::queues::{close, open_broker};
+use crate::queues::{attach, broker, detach};
 use crate::stop::Stop;
 
 pub(crate) async fn run(app: &App, id: String, output: Output) -> Result<(), Stop> {
     let job = JobId(id);
-    let broker = open_broker(app).await?;
-    let outcome = broker.outcome(&job).await.map_err(|error| Stop::broker(app, error))?;
-    close(app, &broker).await?;
+    let app = &attach(app).await?;
+    let outcome = broker(app)?.outcome(&job).await.map_err(|error| Stop::broker(app, error))?;
+    detach(app).await?;
     let Some(outcome) = outcome else {
         return Err(Stop::absent(match app.url().starts_with("amqp") {
             true => format!(

@@ -94,16 +94,12 @@ impl Stop {
         }
     }
 
-    /// As [`app`](Self::app), with the broker's URL in the message.
+    /// As [`app`](Self::app), with the broker's URL in the message, and a hint for a broker that does not run.
     pub(crate) fn app_at(app: &App, error: AppError) -> Self {
-        match error {
-            AppError::Broker(error) => Self::connect(app, error),
-            error => Self::app(error),
-        }
-    }
-
-    /// The broker could not be opened.
-    pub(crate) fn connect(app: &App, error: BrokerError) -> Self {
+        let error = match error {
+            AppError::Broker(error) => error,
+            error => return Self::app(error),
+        };
         let is_lost_server =
             matches!(error, BrokerError::Lost(_)) && !app.url().starts_with("sqlite://");
         let mut stop = Self::broker(app, error);
@@ -195,5 +191,18 @@ mod tests {
     fn what_a_process_says_is_escaped() {
         let stop = Stop::refused("kernel 1\u{1b}[2J\nerror: none".into());
         assert_eq!(stop.message.as_deref(), Some("kernel 1\\u{1b}[2J\\nerror: none"));
+    }
+
+    #[test]
+    fn only_a_failed_connect_names_packages() {
+        let app = App::new("amqp://ann:secret@host/").expect("a URL");
+        let lost = || BrokerError::Lost("it hung up".into());
+        let message = |stop: Stop| stop.message.expect("a message");
+        let connecting = message(Stop::app_at(&app, AppError::Broker(lost())));
+        assert!(connecting.contains("apt-get install rabbitmq-server"), "{connecting}");
+        for later in [Stop::broker(&app, lost()), Stop::queue(&app, lost())] {
+            let later = message(later);
+            assert_eq!(later, "the broker amqp://…@host/ cannot be reached: it hung up");
+        }
     }
 }

@@ -9,4 +9,5 @@ mod outages;
 mod rabbit;
 mod signals;
 mod support;
+mod watch;
 mod web;

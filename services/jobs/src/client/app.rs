@@ -191,6 +191,37 @@ impl App {
     ///
     /// When polled outside a task of a kernel.
     pub async fn connect(self) -> Result<Self, AppError> {
+        self.connect_as(true).await
+    }
+
+    /// Connects as [`connect`](Self::connect), but declares no queue and calls no hook: for programs that look at a broker
+    /// and control its workers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pikake::sim::example(async {
+    /// let app = pikake::jobs::App::new("memory://example")?.attach().await?;
+    /// assert!(app.broker()?.counts("pikake").await.is_err(), "there is no such queue");
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// [`AppError`].
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    pub async fn attach(self) -> Result<Self, AppError> {
+        self.connect_as(false).await
+    }
+
+    async fn connect_as(self, prepares: bool) -> Result<Self, AppError> {
         let guard = self.0.connecting.lock().await?;
         if self.0.broker.borrow().is_none() {
             let (given, url) = (self.0.given.borrow().clone(), self.url());
@@ -201,7 +232,9 @@ impl App {
             };
             *self.0.broker.borrow_mut() = Some(broker);
             let disconnect = DisconnectOnDrop(&self);
-            self.prepare().await?;
+            if prepares {
+                self.prepare().await?;
+            }
             // The setup hook may have closed the application.
             self.broker()?;
             std::mem::forget(disconnect);
