@@ -40,9 +40,9 @@ fn failed_job_is_reported_with_exit_code_one() {
 #[test]
 fn send_times_out_with_an_error() {
     let place = Place::new();
-    let late = place.run(&pikake(), &["send", "add", "1", "2", "--wait", "--timeout", "0.2"]);
-    late.failed(4, &["has not ended within 200ms", "Does a worker run?"]);
-    let late = ["send", "add", "1", "2", "--wait", "--timeout", "0.2", "--json"];
+    let late = place.run(&pikake(), &["send", "add", "1", "2", "--wait", "--timeout", "3"]);
+    late.failed(4, &["has not ended within 3s", "Does a worker run?"]);
+    let late = ["send", "add", "1", "2", "--wait", "--timeout", "3", "--json"];
     let late = place.run(&pikake(), &late);
     late.failed(4, &[]);
     assert_eq!(late.json()["state"], Value::Null);
@@ -204,7 +204,7 @@ fn worker_runs_only_its_queues() {
     let place = Place::new();
     let _worker =
         place.worker(&application(), &["worker", "--queue", "greetings", "--queue", "new"]);
-    let send = ["send", "add", "1", "2", "--wait", "--timeout", "0.5"];
+    let send = ["send", "add", "1", "2", "--wait", "--timeout", "3"];
     place.run(&pikake(), &send).failed(4, &[]);
     assert_eq!(place.counts("pikake")["ready"], 1);
     assert_eq!(place.pikake(&["send", "add", "1", "2", "--queue", "new", "--wait"]), "3");
