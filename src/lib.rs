@@ -409,6 +409,10 @@ struct Readme;
 /// The other chapters of the book, whose examples are tested with those of this crate.
 #[cfg(doctest)]
 mod book {
+    #[cfg(feature = "jobs")]
+    #[doc = include_str!("../docs/celery.md")]
+    mod celery {}
+
     #[cfg(feature = "pool")]
     #[doc = include_str!("../docs/pools.md")]
     mod pools {}

@@ -257,6 +257,21 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             }
         },
     };
+    let follower = parameters.split_first().map(|(first, rest)| {
+        let first = &first.kind;
+        let names: Vec<_> = rest.iter().map(|parameter| &parameter.name).collect();
+        let kinds = rest.iter().map(|parameter| &parameter.kind);
+        let values = match names.is_empty() {
+            true => quote!([(); 0]),
+            false => quote!((#(#names,)*)),
+        };
+        quote! {
+            /// The job with all arguments but the first, which is the value of the job before it in a workflow.
+            #vis fn after(self, #(#names: #kinds),*) -> __jobs::Next<#first, #value> {
+                __jobs::Next::of(self, &#values)
+            }
+        }
+    });
     Ok(quote! {
         #(#outer)*
         #(#cfgs)*
@@ -303,6 +318,8 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
                 #vis fn with(self, #(#names: #kinds),*) -> __jobs::Call<#value> {
                     __jobs::Call::of(self, &#values)
                 }
+
+                #follower
 
                 /// Sends the job; resolves once the broker has confirmed it.
                 #vis fn delay(self, #(#names: #kinds),*) -> impl ::core::future::Future<

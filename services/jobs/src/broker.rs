@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_traps::Interrupted;
 
-use crate::message::{JobId, Message, Outcome};
+use crate::message::{ChordMember, JobId, Message, Outcome};
 
 pub use bus::{Bus, Notice, Notices, SharedFact, SharedFacts, Topic};
 
@@ -105,6 +105,36 @@ pub trait Broker: fmt::Debug {
     ///
     /// Sets [`Message::reply_to`] if the broker needs it.
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>>;
+
+    /// Prepares for the outcome of a job that another job sends. Returns the `reply_to` that the job's message has to have,
+    /// if the broker needs it.
+    fn expect_later<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<String>, BrokerError>> {
+        Box::pin(async move {
+            let mut message = Message { correlation_id: Some(job.0.clone()), ..Message::default() };
+            self.expect(&mut message).await?;
+            Ok(message.reply_to)
+        })
+    }
+
+    /// Adds a member of a chord. Once all members are there, returns them in their order: the caller then sends the job that
+    /// follows them, and calls [`end_chord`](Self::end_chord).
+    ///
+    /// A member that is added again counts once. Two calls may both return all members, if a caller was lost in between.
+    fn join_chord<'a>(
+        &'a self,
+        member: &'a ChordMember,
+    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+        let why = format!("this broker has no chords, so `{}` cannot be joined", member.chord);
+        Box::pin(async { Err(BrokerError::Refused(why)) })
+    }
+
+    /// Forgets a chord, whose following job was sent. A chord that is not there is no error.
+    fn end_chord<'a>(&'a self, _chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Stores the outcome of a message's job, or sends it to the waiter.
     fn store<'a>(

@@ -11,7 +11,8 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::message::{Message, Outcome};
+use crate::message::{ChordMember, Message, Outcome};
+use crate::wire::signature::Raw;
 
 /// What is to be done at a broker.
 #[derive(Debug)]
@@ -20,6 +21,18 @@ pub(crate) enum Action {
     /// Store the outcome of the job of a message that is not to run any more. The message has an id and a `reply_to`, if
     /// anything.
     Store(Box<Message>, Outcome),
+    /// Add a member to its chord.
+    Join(Box<Joining>),
+    /// Forget a chord.
+    EndChord(String),
+}
+
+/// A member of a chord that has ended.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub(crate) member: ChordMember,
+    /// The job that follows all members.
+    pub(crate) body: Raw,
 }
 
 /// A job that is to be sent.

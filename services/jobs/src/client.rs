@@ -2,10 +2,15 @@
 
 pub(crate) mod app;
 pub(crate) mod call;
+pub(crate) mod carry_out;
+mod group;
 mod handle;
 mod setup;
 pub(crate) mod signature;
+mod workflow;
 
 pub use app::App;
 pub use call::Call;
+pub use group::{Group, Members, group, map};
 pub use handle::{Cancelled, Handle};
+pub use workflow::{Follower, IntoWorkflow, Next, Workflow};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pikake_time::Deadline;
 use pikake_traps::CancelFlag;
+use serde_json::{Map, Value};
 
 thread_local! {
     static JOB: RefCell<Option<CurrentJob>> = const { RefCell::new(None) };
@@ -62,6 +63,8 @@ pub(crate) struct Facts {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) attempt: u32,
+    /// The headers that are the sender's own.
+    pub(crate) headers: Map<String, Value>,
     /// When the soft limit interrupts the job. Set when the limits begin.
     pub(crate) deadline: OnceLock<Deadline>,
     pub(crate) retry_in: Mutex<Option<Duration>>,
@@ -102,6 +105,24 @@ impl CurrentJob {
     /// The earlier deliveries of this message, plus the worker processes that the job has ended.
     pub fn attempt(&self) -> u32 {
         self.facts.attempt
+    }
+
+    /// A header that the sender has set with [`Call::header`](crate::Call::header), or a Celery client with `headers`.
+    ///
+    /// The headers `traceparent`, `tracestate` and `baggage` of a trace travel on to the jobs that this one sends, and
+    /// that follow it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::current_job;
+    ///
+    /// fn tenant() -> Option<String> {
+    ///     Some(current_job().header("tenant")?.as_str()?.to_owned())
+    /// }
+    /// ```
+    pub fn header(&self, name: &str) -> Option<&Value> {
+        self.facts.headers.get(name)
     }
 
     /// The end of the soft time limit, by the kernel's clock; `None` without a limit, and in a thread or process, which

@@ -32,12 +32,15 @@ pub use brokers::AmqpBroker;
 #[cfg(feature = "sqlite")]
 pub use brokers::SqliteBroker;
 pub use brokers::{MemoryBroker, MemoryStore, open};
-pub use client::{App, Call, Cancelled, Handle};
+pub use client::{
+    App, Call, Cancelled, Follower, Group, Handle, IntoWorkflow, Members, Next, Workflow, group,
+    map,
+};
 pub use control::{Answer, Control, ControlEvent, ControlEvents, JobInfo, JobState, WorkerInfo};
 pub use current::{CurrentJob, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
 pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};
-pub use message::{JobId, Message, Outcome, OutcomeState};
+pub use message::{ChordMember, JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};
 pub use report::{JobStats, Left, Report, Stats};

@@ -73,3 +73,26 @@ pub enum OutcomeState {
     /// The job was cancelled, purged, or expired.
     Revoked,
 }
+
+/// The end of a member of a chord: of a group of jobs that another job follows.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ChordMember {
+    /// The id of the chord's group.
+    pub chord: String,
+    /// How many members the chord has.
+    pub size: u32,
+    /// The member's place among them.
+    pub index: u64,
+    /// The id of the member's job.
+    pub id: String,
+    /// The final outcome of that job.
+    pub outcome: Outcome,
+}
+
+impl ChordMember {
+    /// A member.
+    pub fn new(chord: String, size: u32, index: u64, id: String, outcome: Outcome) -> Self {
+        Self { chord, size, index, id, outcome }
+    }
+}

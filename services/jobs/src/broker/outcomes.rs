@@ -14,6 +14,9 @@ use crate::wire::request::IGNORE_RESULT;
 /// The longest sleep until a time of the wall clock, which may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
+/// How long the members of a chord are kept after the last one that was added.
+pub(crate) const CHORD_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 /// The outcome of a job that expired before it began.
 pub(crate) fn expired() -> Outcome {
     revoked("expired")

@@ -23,7 +23,7 @@ use crate::broker::{
     QueueOptions, Receipt,
 };
 use crate::brokers::memory::state::{Next, StoreState};
-use crate::message::{JobId, Message, Outcome};
+use crate::message::{ChordMember, JobId, Message, Outcome};
 
 /// How often the waiter of a job that was running when it expired checks whether the job was requeued.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -279,6 +279,22 @@ impl Broker for MemoryBroker {
                     Err((arrived, expires)) => wait_until(&arrived, expires).await?,
                 }
             }
+        })
+    }
+
+    fn join_chord<'a>(
+        &'a self,
+        member: &'a ChordMember,
+    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, now| Ok(state.join_chord(member, now))) })
+    }
+
+    fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.change(|state, _| {
+                state.end_chord(chord);
+                Ok(())
+            })
         })
     }
 

@@ -3,6 +3,7 @@
 //! The client (`pikake-amqp`) knows nothing of jobs. What they need is built on it here: how messages go out
 //! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
 
+mod chords;
 mod dead;
 mod delay;
 mod deliveries;
@@ -16,6 +17,8 @@ mod shared_channel;
 mod value;
 
 use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -36,7 +39,7 @@ use crate::brokers::rabbitmq::queues::to_queue;
 use crate::brokers::rabbitmq::replies::REPLY_TO;
 use crate::brokers::rabbitmq::routes::Routes;
 use crate::brokers::rabbitmq::shared_channel::SharedChannel;
-use crate::message::{JobId, Message, Outcome};
+use crate::message::{ChordMember, JobId, Message, Outcome};
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
 const TRANSIENT: u8 = 1;
@@ -77,6 +80,8 @@ struct Session {
     publisher: Publisher,
     routes: Routes,
     unsettled: Rc<UnsettledDeliveries>,
+    /// The channels that hold the members of chords, until these are ended.
+    chords: RefCell<BTreeMap<String, Channel>>,
 }
 
 impl AmqpBroker {
@@ -125,6 +130,7 @@ impl AmqpBroker {
             publisher: Publisher::new(SharedChannel::new(publishing), wait_limit),
             routes: Routes::default(),
             unsettled: Rc::default(),
+            chords: RefCell::default(),
         })))
     }
 
@@ -288,6 +294,35 @@ impl Broker for AmqpBroker {
         })
     }
 
+    fn expect_later<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<String>, BrokerError>> {
+        Box::pin(async move { self.0.publisher.expect_later(job).await.map(Some) })
+    }
+
+    fn join_chord<'a>(
+        &'a self,
+        member: &'a ChordMember,
+    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+        Box::pin(async move {
+            let channel = self.0.channel().await?;
+            let joined = chords::join(channel, &self.0.publisher, member).await?;
+            Ok(joined.map(|(members, channel)| {
+                self.0.chords.borrow_mut().insert(member.chord.clone(), channel);
+                members
+            }))
+        })
+    }
+
+    fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.channel().await?.delete_queue(&chords::chord_queue(chord)).await?;
+            self.0.chords.borrow_mut().remove(chord);
+            Ok(())
+        })
+    }
+
     fn store<'a>(
         &'a self,
         message: &'a Message,
@@ -305,9 +340,9 @@ impl Broker for AmqpBroker {
                     .with_content_encoding(short("utf-8")?)
                     .with_correlation_id(short(&job.0)?);
                 let meta = outcome.to_meta(&job.0, wall_time());
-                // Who asked may be gone: that nobody takes it is no error.
                 let reply = to_queue(reply_to, properties, meta)?;
-                Ok(Publishing { mandatory: false, ..reply })
+                // One that has asked over direct reply-to may be gone. A queue that was never there is worth a word.
+                Ok(Publishing { mandatory: !reply_to.starts_with(REPLY_TO), ..reply })
             };
             self.0.publisher.answer(reply_to, reply).await
         })

@@ -32,7 +32,7 @@ use crate::brokers::sqlite::inbox::Inbox;
 use crate::brokers::sqlite::row::{Row, message, micros, time, wall_now};
 use crate::brokers::sqlite::statements as sql;
 use crate::brokers::sqlite::thread::{Failure, Link};
-use crate::message::{JobId, Message, Outcome};
+use crate::message::{ChordMember, JobId, Message, Outcome};
 
 /// How often a waiter for an outcome asks for it, should no notification come.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
@@ -385,6 +385,32 @@ impl Broker for SqliteBroker {
                 }
             }
         })
+    }
+
+    fn join_chord<'a>(
+        &'a self,
+        member: &'a ChordMember,
+    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+        let member = member.clone();
+        let meta = member.outcome.to_meta(&member.id, wall_time());
+        Box::pin(async move {
+            let joined = self.0.link.call({
+                let member = member.clone();
+                move |database| Ok(sql::join_chord(&database.db, &member, &meta, wall_now())?)
+            });
+            let members = joined.await?.into_iter().filter_map(|(index, meta)| {
+                let (JobId(id), outcome) = Outcome::from_meta(&meta).ok()?;
+                let chord = member.chord.clone();
+                Some(ChordMember::new(chord, member.size, index, id, outcome))
+            });
+            let members: Vec<_> = members.collect();
+            Ok((members.len() >= member.size as usize).then_some(members))
+        })
+    }
+
+    fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
+        let chord = chord.to_owned();
+        Box::pin(self.0.link.call(move |database| Ok(sql::end_chord(&database.db, &chord)?)))
     }
 
     fn forget(&self, job: &JobId) {

@@ -15,7 +15,10 @@ use crate::wire::{ids, instant};
 /// How deep signatures may be nested: each level takes a part of the stack.
 const MAX_NESTING: u32 = 64;
 
-/// Options that this library does not follow, and that change where a job goes.
+/// The option of a chord's body that says how many members the chord has. Our own: Celery has the number in Redis.
+pub(crate) const CHORD_SIZE: &str = "pikake_chord_size";
+
+/// An option that changes where a job goes, and that cannot be followed here.
 const EXCHANGE: &str = "exchange";
 
 /// What a signature gets from the job before it, or from the workflow around it.
@@ -101,7 +104,7 @@ impl<'a> Applying<'a> {
             Kind::Job => self.job(signature, given),
             Kind::Chain => self.chain(depth, signature, given),
             Kind::Group => self.group(depth, signature, given),
-            Kind::Chord => Err(Refused::new("it has a chord")),
+            Kind::Chord => self.chord(depth, signature, given),
         }
     }
 
@@ -234,13 +237,15 @@ impl<'a> Applying<'a> {
         &mut self,
         depth: u32,
         mut signature: CanvasSignature,
-        given: Given,
+        mut given: Given,
     ) -> Result<(), Refused> {
         if !signature.signatures("link")?.is_empty() {
             return Err(Refused::new("a group in it has callbacks, which only its jobs may have"));
         }
-        if !given.chain.is_empty() {
-            return Err(Refused::new("it has a chord: jobs follow a group"));
+        if let Some(next) = given.chain.pop() {
+            // What follows a group follows all of it.
+            let parts = [("header", raw(&signature)), ("body", next)];
+            return self.chord(depth, CanvasSignature::of_kind(Kind::Chord, parts), given);
         }
         let id = self.id_of(&mut signature)?;
         let members = signature.members("tasks")?;
@@ -253,6 +258,111 @@ impl<'a> Applying<'a> {
             self.apply_at(depth + 1, member, given)?;
         }
         Ok(())
+    }
+}
+
+impl Applying<'_> {
+    fn chord(
+        &mut self,
+        depth: u32,
+        signature: CanvasSignature,
+        given: Given,
+    ) -> Result<(), Refused> {
+        let mut id = signature.task_id()?;
+        let mut left: VecDeque<_> = signature.members("header")?.into();
+        let mut header = Vec::new();
+        while let Some(member) = left.pop_front() {
+            if member.kind()? != Kind::Group {
+                header.push(member);
+                continue;
+            }
+            id = id.or(member.task_id()?);
+            for inner in member.members("tasks")?.into_iter().rev() {
+                left.push_front(inner);
+            }
+        }
+        let body = signature.members("body")?.into_iter().next();
+        let mut body = body.ok_or_else(|| Refused::new("a chord in it has no body"))?;
+        body.link("link", signature.signatures("link")?)?;
+        body.link("link_error", signature.signatures("link_error")?)?;
+        if let Some(chord) = given.chord {
+            body.options.insert("chord".to_owned(), chord);
+        }
+        if let Some((group, index)) = given.group {
+            body.set("group_id", &group);
+            body.set("group_index", &index);
+        }
+        if !given.chain.is_empty() {
+            body.set("chain", &given.chain);
+        }
+        if let (Some(root), None) = (&given.root_id, body.raw_option("root_id")) {
+            body.set("root_id", root);
+        }
+        self.id_of(&mut body)?;
+        if header.is_empty() {
+            let given = Given {
+                args: vec![raw(&[(); 0])],
+                root_id: given.root_id,
+                parent_id: given.parent_id,
+                headers: given.headers,
+                ..Given::default()
+            };
+            return self.apply_at(depth + 1, body, given);
+        }
+        let size =
+            header.iter().map(|member| size_of(depth + 1, member)).sum::<Result<u64, _>>()?;
+        let size = u32::try_from(size).map_err(|_| Refused::new("a chord in it is too large"))?;
+        body.set(CHORD_SIZE, &size);
+        let id = id.unwrap_or_else(|| self.next_id());
+        let mut args = given.args;
+        args.extend(signature.args.iter().cloned());
+        let args = if signature.immutable { Vec::new() } else { args };
+        let body = raw(&body);
+        for (mut member, index) in header.into_iter().zip(0..) {
+            let given = Given {
+                args: args.clone(),
+                chain: Vec::new(),
+                chord: Some(body.clone()),
+                group: Some((id.clone(), index)),
+                root_id: given.root_id.clone(),
+                parent_id: given.parent_id.clone(),
+                headers: given.headers.clone(),
+            };
+            for delay in ["countdown", "eta"] {
+                if let Some(moment) = signature.raw_option(delay) {
+                    member.options.entry(delay.to_owned()).or_insert(moment);
+                }
+            }
+            self.apply_at(depth + 1, member, given)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many jobs have to end until all of a chord's member has ended.
+fn size_of(depth: u32, member: &CanvasSignature) -> Result<u64, Refused> {
+    if depth > MAX_NESTING {
+        return Err(Refused::new("a chord in it is nested too deep"));
+    }
+    match member.kind()? {
+        Kind::Job => Ok(1),
+        Kind::Group => {
+            let members = member.members("tasks")?;
+            members.iter().map(|member| size_of(depth + 1, member)).sum()
+        }
+        Kind::Chain => {
+            for last in member.members("tasks")?.iter().rev() {
+                match size_of(depth + 1, last)? {
+                    0 => {}
+                    size => return Ok(size),
+                }
+            }
+            Ok(0)
+        }
+        Kind::Chord => match member.members("body")?.first() {
+            Some(body) => size_of(depth + 1, body),
+            None => Ok(0),
+        },
     }
 }
 

@@ -6,9 +6,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::canvas::Action;
-use crate::canvas::apply::{Applying, Given};
-use crate::message::{Message, Outcome, OutcomeState};
+use crate::canvas::apply::{Applying, CHORD_SIZE, Given};
+use crate::canvas::{Action, Joining};
+use crate::message::{ChordMember, Message, Outcome, OutcomeState};
+use crate::wire::failure::Failure;
+use crate::wire::request::traces;
 use crate::wire::signature::{CanvasSignature, Kind, Raw, Refused, raw};
 
 /// What follows from the end of a job.
@@ -64,8 +66,12 @@ impl Embed {
 
     /// Whether everything that follows can be followed, as far as this job's worker has to.
     pub(crate) fn check(&self) -> Result<(), Refused> {
-        if self.chord.is_some() {
-            return Err(Refused::new("it is a member of a chord"));
+        if let Some(body) = &self.chord {
+            if CanvasSignature::read(body)?.option::<u32>(CHORD_SIZE)?.is_none() {
+                return Err(Refused::new(
+                    "it is a member of a chord that Celery counts in its result backend",
+                ));
+            }
         }
         let mut applying = Applying::new(String::new(), "");
         self.add_followers(&mut applying, &Given::default())?;
@@ -94,10 +100,24 @@ impl Embed {
         Ok(())
     }
 
-    /// What follows from another end, after its outcome is stored: the jobs after it have that outcome, too, and the
-    /// errbacks are called after a failure. What is malformed in it is left out.
-    pub(crate) fn failure(&self, ended: &Ended<'_>, outcome: &Outcome) -> Vec<Action> {
-        let mut actions = Vec::new();
+    /// The member that joins its chord after its outcome is stored.
+    fn join(&self, ended: &Ended<'_>, outcome: &Outcome) -> Option<Action> {
+        let body = self.chord.clone()?;
+        let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()??;
+        let chord = ended.text("group")?.to_owned();
+        let index = ended.message.headers.get("group_index").and_then(Value::as_u64);
+        let (index, id) = (index.unwrap_or_default(), ended.id().to_owned());
+        let member = ChordMember::new(chord, size, index, id, outcome.clone());
+        Some(Action::Join(Box::new(Joining { member, body })))
+    }
+
+    /// What follows from any end, after its outcome is stored: the chord gets the outcome. After another end than a success,
+    /// the jobs after it have that outcome, too, and the errbacks are called after a failure. What is malformed is left out.
+    pub(crate) fn stored(&self, ended: &Ended<'_>, outcome: &Outcome) -> Vec<Action> {
+        let mut actions = Vec::from_iter(self.join(ended, outcome));
+        if outcome.state == OutcomeState::Success {
+            return actions;
+        }
         fail_all(self.chain.iter().flatten(), outcome, &mut actions);
         if outcome.state == OutcomeState::Failure {
             let mut applying = Applying::new(ended.id().to_owned(), ended.origin);
@@ -127,7 +147,8 @@ impl Ended<'_> {
     fn given(&self) -> Given {
         let id = self.id().to_owned();
         let root_id = self.text("root_id").unwrap_or(&id).to_owned();
-        Given { root_id: Some(root_id), parent_id: Some(id), ..Given::default() }
+        let headers = traces(&self.message.headers);
+        Given { root_id: Some(root_id), parent_id: Some(id), headers, ..Given::default() }
     }
 
     /// As in Celery: the failed job's id; for a job here that takes more, the request, the error and the traceback.
@@ -158,6 +179,7 @@ fn fail_all<'a>(
     let mut left: VecDeque<_> =
         signatures.filter_map(|text| CanvasSignature::read(text).ok()).collect();
     while let Some(signature) = left.pop_front() {
+        left.extend(of(&signature, "chain"));
         let parts = match signature.kind() {
             Ok(Kind::Chain | Kind::Group) => ["tasks", ""],
             Ok(Kind::Chord) => ["header", "body"],
@@ -177,5 +199,60 @@ fn fail_all<'a>(
             };
             actions.push(Action::Store(Box::new(message), outcome.clone()));
         }
+        actions.extend(join_of(&signature, outcome));
     }
+}
+
+/// The readable signatures in an option.
+fn of(signature: &CanvasSignature, option: &str) -> Vec<CanvasSignature> {
+    let texts = signature.signatures(option).unwrap_or_default();
+    texts.iter().filter_map(|text| CanvasSignature::read(text).ok()).collect()
+}
+
+/// How a signature that is not applied any more joins the chord whose member it is.
+fn join_of(signature: &CanvasSignature, outcome: &Outcome) -> Option<Action> {
+    let body = signature.raw_option("chord")?;
+    let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()??;
+    let chord = signature.option("group_id").ok()??;
+    let index = signature.option("group_index").ok()?.unwrap_or_default();
+    let id = signature.task_id().ok()??;
+    let member = ChordMember::new(chord, size, index, id, outcome.clone());
+    Some(Action::Join(Box::new(Joining { member, body })))
+}
+
+/// What follows from the end of all members of a chord: its body with their values, or the failure of one of them.
+pub(crate) fn complete(joining: &Joining, members: &[ChordMember], origin: &str) -> Vec<Action> {
+    let member = &joining.member;
+    let mut applying = Applying::new(format!("chord {}", member.chord), origin);
+    let failed = members.iter().find(|member| member.outcome.state != OutcomeState::Success);
+    let applied = match (CanvasSignature::read(&joining.body), failed) {
+        (Ok(mut body), None) => {
+            body.options.remove(CHORD_SIZE);
+            let values: Vec<_> = members.iter().map(|member| &member.outcome.result).collect();
+            let (args, parent_id) = (vec![raw(&values)], Some(member.id.clone()));
+            applying.apply(body, Given { args, parent_id, ..Given::default() })
+        }
+        (Ok(_), Some(failed)) => {
+            let error = Failure::from_outcome(failed.outcome.clone());
+            Err(Refused::new(format!("Dependency {} raised {error}", failed.id)))
+        }
+        (Err(refused), _) => Err(refused),
+    };
+    if let Err(why) = applied {
+        let failure = Failure::new("ChordError", "celery.exceptions", why.to_string());
+        let outcome = failure.into_outcome();
+        applying.actions.clear();
+        if let Ok(body) = CanvasSignature::read(&joining.body) {
+            let given =
+                Given { args: vec![raw(&body.task_id().unwrap_or_default())], ..Given::default() };
+            for errback in of(&body, "link_error") {
+                if let Err(why) = applying.apply(errback, given.clone()) {
+                    tracing::warn!(chord = member.chord, %why, "an errback is not called");
+                }
+            }
+        }
+        fail_all([&joining.body].into_iter(), &outcome, &mut applying.actions);
+    }
+    applying.actions.push(Action::EndChord(member.chord.clone()));
+    applying.actions
 }

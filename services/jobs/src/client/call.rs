@@ -44,7 +44,12 @@ impl<T> Call<T> {
 
     /// A call of a job. For the expansion of `#[pikake::job]`.
     #[doc(hidden)]
-    pub fn of<J: Job<Output = T>>(_: J, args: &J::Arguments) -> Self {
+    pub fn of<J: Job<Output = T>>(job: J, args: &J::Arguments) -> Self {
+        Self::with_args(job, args)
+    }
+
+    /// A call of a job with arguments of any type.
+    pub(crate) fn with_args<J: Job<Output = T>>(_: J, args: &impl Serialize) -> Self {
         let options = J::OPTIONS;
         let mut call = Self::named(J::NAME, args);
         call.signature.queue = options.queue.map(Into::into);
@@ -120,6 +125,23 @@ impl<T> Call<T> {
         self
     }
 
+    /// Sets a header of the message, which the job reads with [`CurrentJob::header`](crate::CurrentJob::header). Headers of
+    /// Celery's protocol, such as `task`, keep their values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[pikake::job] async fn render() {}
+    /// let traced = render
+    ///     .with()
+    ///     .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    ///     .header("tenant", "blue");
+    /// ```
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.signature.headers.insert(name.into(), value.into());
+        self
+    }
+
     /// Sets the application that sends the job, in place of the connected one of this kernel.
     pub fn on(mut self, app: &App) -> Self {
         self.app = Some(app.clone());
@@ -129,6 +151,10 @@ impl<T> Call<T> {
     /// The same call, with a value of any type.
     pub fn untyped(self) -> Call<Value> {
         Call { app: self.app, signature: self.signature, value: PhantomData }
+    }
+
+    pub(crate) fn app(&self) -> Option<&App> {
+        self.app.as_ref()
     }
 
     /// The call without its application.

@@ -83,6 +83,13 @@ impl<T> Handle<T> {
         Self::new(app.clone(), id, Origin::Id)
     }
 
+    /// The handle of the same job, for a value of another type.
+    pub(crate) fn typed<U>(mut self) -> Handle<U> {
+        // The new handle forgets the outcome, and this one does not.
+        let origin = std::mem::replace(&mut self.origin, Origin::Id);
+        Handle { app: self.app.clone(), id: self.id.clone(), origin, value: PhantomData }
+    }
+
     /// The job's id.
     pub fn id(&self) -> &JobId {
         &self.id

@@ -3,9 +3,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde_json::{Map, Value};
+
 use crate::current::try_current_job;
 use crate::error::SendError;
 use crate::message::Message;
+use crate::wire::request::{MAX_RETRIES, traces};
+use crate::wire::signature::CanvasSignature;
 use crate::wire::task::{EMBED, TaskParts};
 use crate::wire::{ids, instant};
 
@@ -27,6 +31,12 @@ pub(crate) struct Signature {
     pub(crate) priority: u8,
     pub(crate) ignore_result: bool,
     pub(crate) id: Option<String>,
+    /// Headers of the sender.
+    pub(crate) headers: Map<String, Value>,
+    /// Where others answer to.
+    pub(crate) reply_to: Option<String>,
+    /// Whether it takes no value of a job before it.
+    pub(crate) is_immutable: bool,
 }
 
 /// When a job may run.
@@ -51,21 +61,73 @@ impl Signature {
             priority: 0,
             ignore_result: false,
             id: None,
+            headers: Map::new(),
+            reply_to: None,
+            is_immutable: false,
         }
+    }
+
+    /// The arguments as texts.
+    fn arguments(&self) -> Result<(&str, &str), String> {
+        match (&self.args, &self.kwargs) {
+            (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
+                Ok((args, kwargs))
+            }
+            (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+            _ => Err("args must be a tuple or a list, kwargs a struct or a map".to_owned()),
+        }
+    }
+
+    /// The signature in Celery's form. `queue`: that of a call which names none.
+    pub(crate) fn to_canvas(
+        &self,
+        queue: impl Fn(&str) -> String,
+    ) -> Result<CanvasSignature, String> {
+        let (args, kwargs) = self.arguments()?;
+        let mut canvas = CanvasSignature::new(&self.name);
+        canvas.args = serde_json::from_str(args).map_err(|error| error.to_string())?;
+        canvas.kwargs = serde_json::from_str(kwargs).map_err(|error| error.to_string())?;
+        canvas.immutable = self.is_immutable;
+        canvas.set("queue", &self.queue.clone().unwrap_or_else(|| queue(&self.name)));
+        match self.when {
+            When::Now => {}
+            When::After(length) => canvas.set("countdown", &length.as_secs_f64()),
+            When::At(moment) => canvas.set("eta", &instant::write(moment.min(instant::last()))),
+        }
+        for (name, length) in [
+            ("expires", self.expires),
+            ("time_limit", self.limits[0]),
+            ("soft_time_limit", self.limits[1]),
+        ] {
+            if let Some(length) = length {
+                canvas.set(name, &length.as_secs_f64());
+            }
+        }
+        if self.priority > 0 {
+            canvas.set("priority", &self.priority);
+        }
+        if self.ignore_result {
+            canvas.set("ignore_result", &true);
+        }
+        if let Some(id) = &self.id {
+            canvas.set("task_id", id);
+        }
+        if let Some(address) = &self.reply_to {
+            canvas.set("reply_to", address);
+        }
+        let mut headers = self.headers.clone();
+        if let Some(retries) = self.max_retries {
+            headers.insert(MAX_RETRIES.to_owned(), retries.into());
+        }
+        if !headers.is_empty() {
+            canvas.set("headers", &headers);
+        }
+        Ok(canvas)
     }
 
     /// The message, and when it may be delivered: at its expiry at the latest, so that a worker can revoke the job.
     pub(crate) fn message(&self, origin: &str) -> Result<(Message, Option<SystemTime>), SendError> {
-        let (args, kwargs) = match (&self.args, &self.kwargs) {
-            (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
-                (args, kwargs)
-            }
-            (Err(why), _) | (_, Err(why)) => return Err(SendError::Arguments(why.clone())),
-            _ => {
-                let why = "args must be a tuple or a list, kwargs a struct or a map";
-                return Err(SendError::Arguments(why.to_owned()));
-            }
-        };
+        let (args, kwargs) = self.arguments().map_err(SendError::Arguments)?;
         let not_before = match self.when {
             When::Now => None,
             When::After(length) => Some(instant::after(length)),
@@ -73,6 +135,8 @@ impl Signature {
         };
         let id = self.id.clone().unwrap_or_else(ids::random);
         let job = try_current_job();
+        let mut headers = job.as_ref().map(|job| traces(&job.facts.headers)).unwrap_or_default();
+        headers.extend(self.headers.clone());
         let parts = TaskParts {
             job: &self.name,
             id,
@@ -88,6 +152,7 @@ impl Signature {
             max_retries: self.max_retries,
             priority: self.priority,
             ignore_result: self.ignore_result,
+            headers,
             ..TaskParts::default()
         };
         Ok(parts.into_message())

@@ -25,6 +25,58 @@ pub(crate) const DROPPED_ON_REPLAY: [&str; 3] = ["expires", KILLS, DELIVERIES];
 /// The header `lang` of our messages. Celery's workers ignore it.
 pub(crate) const LANGUAGE: &str = "rs";
 
+/// The headers of the W3C's recommendations for traces, which travel on to the jobs that a job sends, and that follow it.
+const TRACES: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+/// The longest value of such a header that travels on: what the recommendation for `baggage` asks for.
+const TRACE_LIMIT: usize = 8192;
+
+/// The headers of a trace, as they came.
+pub(crate) fn traces(headers: &Map<String, Value>) -> Map<String, Value> {
+    let is_valid = |text: &str| {
+        text.len() <= TRACE_LIMIT && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+    };
+    let found = TRACES.into_iter().filter_map(|name| {
+        let text = headers.get(name)?.as_str().filter(|text| is_valid(text))?;
+        Some((name.to_owned(), text.into()))
+    });
+    found.collect()
+}
+
+/// The headers that are not Celery's, nor this library's.
+pub(crate) fn own_headers(headers: &Map<String, Value>) -> Map<String, Value> {
+    let is_own = |name: &str| !is_known(name) && !name.starts_with("pikake_");
+    let own = headers.iter().filter(|(name, _)| is_own(name));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Whether a header belongs to Celery's protocol.
+fn is_known(name: &str) -> bool {
+    matches!(
+        name,
+        "lang"
+            | "task"
+            | "id"
+            | "root_id"
+            | "parent_id"
+            | "group"
+            | "group_index"
+            | "eta"
+            | "expires"
+            | "retries"
+            | "timelimit"
+            | "argsrepr"
+            | "kwargsrepr"
+            | "origin"
+            | "shadow"
+            | "ignore_result"
+            | "replaced_task_nesting"
+            | "stamped_headers"
+            | "stamps"
+            | "compression"
+            | "meth"
+    )
+}
+
 /// A message that asks for a job to be run.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

@@ -297,6 +297,7 @@ async fn call(
         retries: facts.retries,
         max_retries: facts.max_retries,
         attempt: facts.attempt,
+        headers: facts.headers.clone(),
         args: request.args.to_owned(),
         kwargs: request.kwargs.to_owned(),
     };

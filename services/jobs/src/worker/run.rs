@@ -29,7 +29,7 @@ use crate::report::JobStats;
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
-use crate::wire::request::{DELIVERIES, KILLS, Request};
+use crate::wire::request::{DELIVERIES, KILLS, Request, own_headers};
 use crate::worker::body::{fence, panicked};
 use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
@@ -256,6 +256,7 @@ impl Run {
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
             attempt: delivery.attempt.saturating_add(request.kills),
+            headers: own_headers(&delivery.message.headers),
             ..Facts::default()
         });
         let current = CurrentJob { facts, cancel: None };

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::broker::outcomes::revoked;
 use crate::broker::{BrokerError, PublishFailure, Receipt};
 use crate::canvas::Action;
+use crate::client::carry_out::{carry_out, is_worth_a_retry};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
@@ -166,10 +167,10 @@ impl Run {
         {
             return;
         }
-        let told = (error.is_some() && is_followed).then(|| Box::new(outcome.clone()));
+        let told = is_followed.then(|| Box::new(outcome.clone()));
         if self.store(outcome).await.is_ok() {
             if let Some(outcome) = told {
-                if Box::pin(self.fail_followers(&outcome)).await.is_err() {
+                if Box::pin(self.tell_followers(&outcome)).await.is_err() {
                     return;
                 }
             }
@@ -203,20 +204,20 @@ impl Run {
         false
     }
 
-    /// Does what follows from another end than a success. An error means that the broker has been closed.
-    async fn fail_followers(&self, outcome: &Outcome) -> Result<(), ()> {
+    /// Does what follows from an outcome that is stored. An error means that the broker has been closed.
+    async fn tell_followers(&self, outcome: &Outcome) -> Result<(), ()> {
         let Some(delivery) = &self.delivery else { return Err(()) };
-        if outcome.state == OutcomeState::Success || !self.has_followers.get() {
+        if !self.has_followers.get() {
             return Ok(());
         }
-        let mut actions = follow::after_failure(&self.worker.app, &delivery.message, outcome);
+        let mut actions = follow::after_outcome(&self.worker.app, &delivery.message, outcome);
         loop {
             match self.carry_out(&mut actions).await {
                 Ok(()) => return Ok(()),
                 Err(BrokerError::Closed) => return Err(()),
                 Err(error) => {
                     let id = delivery.message.job().unwrap_or_default();
-                    tracing::warn!(id, %error, "a job after a failed one is not told of it");
+                    tracing::warn!(id, %error, "a follower of a job is not told of its end");
                 }
             }
         }
@@ -228,8 +229,8 @@ impl Run {
         loop {
             // An interrupted publish would be repeated, and the message sent twice.
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
-            match shield(follow::carry_out(app, broker, actions)).await {
-                Err(error) if follow::is_worth_a_retry(&error) => self.pause(&mut pauses).await,
+            match shield(carry_out(app, broker, actions)).await {
+                Err(error) if is_worth_a_retry(&error) => self.pause(&mut pauses).await,
                 done => return done,
             }
         }
@@ -238,7 +239,7 @@ impl Run {
     async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {
         let stored = match outcome {
             Some(outcome) => match self.store(outcome.clone()).await {
-                Ok(()) if self.has_followers.get() => Box::pin(self.fail_followers(&outcome)).await,
+                Ok(()) if self.has_followers.get() => Box::pin(self.tell_followers(&outcome)).await,
                 stored => stored,
             },
             None => Ok(()),

@@ -16,6 +16,7 @@ use pikake_traps::sleep;
 use crate::broker::outcomes::{job_with_outcome, revoked};
 use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
 use crate::client::app::App;
+use crate::client::carry_out::carry_out;
 use crate::message::{Message, Outcome};
 use crate::wire::failure::Failure;
 use crate::worker::follow;
@@ -149,9 +150,9 @@ async fn end_with(
     message: &Message,
     outcome: Outcome,
 ) -> Result<(), BrokerError> {
-    let mut actions = follow::after_failure(app, message, &outcome);
+    let mut actions = follow::after_outcome(app, message, &outcome);
     if job_with_outcome(message).is_some() {
         broker.store(message, outcome).await?;
     }
-    follow::carry_out(app, broker, &mut actions).await
+    carry_out(app, broker, &mut actions).await
 }

@@ -1,5 +1,6 @@
 //! What all brokers do alike: each sentence of the contract is a case, and each case runs on each.
 
+mod chords;
 mod expiry;
 mod help;
 mod outcomes;
@@ -65,6 +66,10 @@ macro_rules! broker {
                 outcomes::a_job_that_has_ended_stays_so,
                 schedules::one_consumer_at_a_time,
                 schedules::the_next_worker_leads_when_one_is_lost,
+                chords::whole_with_its_last_member,
+                chords::members_count_once,
+                chords::many_join_at_once,
+                chords::outcome_of_a_job_that_another_sends,
             }
 
             #[test]

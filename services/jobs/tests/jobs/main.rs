@@ -28,6 +28,8 @@ mod schedules;
 mod sending;
 mod shutdown;
 mod values;
+#[cfg(feature = "amqp")]
+mod workflows;
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use pikake_jobs::broker::LocalFuture;
 use pikake_jobs::{
-    Broker, BrokerError, Bus, Counts, DeadJob, Deliveries, Delivery, JobId, Message, Outcome,
-    PublishError, PublishFailure, QueueOptions, Receipt,
+    Broker, BrokerError, Bus, ChordMember, Counts, DeadJob, Deliveries, Delivery, JobId, Message,
+    Outcome, PublishError, PublishFailure, QueueOptions, Receipt,
 };
 
 /// What is asked of a broker.
@@ -26,6 +26,8 @@ pub(crate) enum Asked<'a> {
     Store(&'a Outcome),
     Outcome,
     Wait,
+    /// To add a member of a chord, or to end one.
+    Join,
     /// The next delivery of a consumer, which is cancelled first if this is set.
     Next(&'a mut bool),
 }
@@ -176,6 +178,21 @@ impl Broker for Meddled {
     }
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
         self.around(|| Asked::Wait, move || self.inner.wait(job))
+    }
+    fn expect_later<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<String>, BrokerError>> {
+        self.inner.expect_later(job)
+    }
+    fn join_chord<'a>(
+        &'a self,
+        member: &'a ChordMember,
+    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+        self.around(|| Asked::Join, move || self.inner.join_chord(member))
+    }
+    fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.around(|| Asked::Join, move || self.inner.end_chord(chord))
     }
     fn forget(&self, job: &JobId) {
         self.inner.forget(job);

@@ -24,6 +24,30 @@ impl Channel {
         name: &str,
         options: QueueOptions,
     ) -> impl Future<Output = Result<Queue, Error>> + use<> {
+        let is_kept = !options.passive;
+        self.declare_queue_as(name, options, is_kept)
+    }
+
+    /// Declares a queue as [`declare_queue`](Self::declare_queue) does, but not again when the connection recovers: for
+    /// queues that others may delete meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`declare_queue`](Self::declare_queue).
+    pub fn declare_queue_once(
+        &self,
+        name: &str,
+        options: QueueOptions,
+    ) -> impl Future<Output = Result<Queue, Error>> + use<> {
+        self.declare_queue_as(name, options, false)
+    }
+
+    fn declare_queue_as(
+        &self,
+        name: &str,
+        options: QueueOptions,
+        is_kept: bool,
+    ) -> impl Future<Output = Result<Queue, Error>> + use<> {
         let generated;
         let name = match name {
             "" => {
@@ -34,7 +58,7 @@ impl Channel {
         };
         let channel = self.clone();
         async move {
-            let (name, is_kept) = (name?, !options.passive);
+            let name = name?;
             let declare = options.declare(name.clone());
             let Answer::Queue(queue) = channel.0.ask(declare.clone()).await? else {
                 return Err(unexpected_answer());

@@ -17,14 +17,14 @@ use std::time::SystemTime;
 
 use pikake_sync::shared::Event;
 
-use crate::broker::outcomes::{expired, job_with_outcome, purged};
+use crate::broker::outcomes::{CHORD_LIFETIME, expired, job_with_outcome, purged};
 use crate::broker::{
     BrokerError, Counts, Delivery, PublishError, PublishFailure, QueueOptions, Receipt,
 };
 use crate::brokers::memory::bus::MemoryBus;
 use crate::brokers::memory::outcomes::Outcomes;
 use crate::brokers::memory::queue::{Entry, Queue};
-use crate::message::{JobId, Message, Outcome};
+use crate::message::{ChordMember, JobId, Message, Outcome};
 
 #[derive(Debug, Default)]
 pub(crate) struct StoreState {
@@ -35,10 +35,19 @@ pub(crate) struct StoreState {
     consumers: BTreeMap<u64, Consumer>,
     pub(crate) outcomes: Outcomes,
     pub(crate) bus: MemoryBus,
+    /// The members that have ended, by the chord's id.
+    chords: BTreeMap<String, Chord>,
     /// The last id of a session, consumer or delivery.
     last_id: u64,
     /// The events of waiters that must check again, to be set when the store is unlocked.
     notifications: Vec<Arc<Event>>,
+}
+
+/// The members of a chord that have ended, by their places and ids.
+#[derive(Debug)]
+struct Chord {
+    since: SystemTime,
+    members: BTreeMap<(u64, String), ChordMember>,
 }
 
 #[derive(Debug)]
@@ -378,6 +387,31 @@ impl StoreState {
         }
         self.notifications.push(consumer.changed);
         self.notify_waiting(consumer.queue);
+    }
+
+    /// Adds a member of a chord; all members, once they are there.
+    pub(crate) fn join_chord(
+        &mut self,
+        member: &ChordMember,
+        now: SystemTime,
+    ) -> Option<Vec<ChordMember>> {
+        if !self.chords.contains_key(&member.chord) {
+            let is_young = |chord: &mut Chord| {
+                now.duration_since(chord.since).unwrap_or_default() < CHORD_LIFETIME
+            };
+            self.chords.retain(|_, chord| is_young(chord));
+        }
+        let new = || Chord { since: now, members: BTreeMap::new() };
+        let chord = self.chords.entry(member.chord.clone()).or_insert_with(new);
+        chord.since = now;
+        let key = (member.index, member.id.clone());
+        chord.members.entry(key).or_insert_with(|| member.clone());
+        let is_whole = chord.members.len() >= member.size as usize;
+        is_whole.then(|| chord.members.values().cloned().collect())
+    }
+
+    pub(crate) fn end_chord(&mut self, chord: &str) {
+        self.chords.remove(chord);
     }
 
     /// Closes a session: removes its consumers and cancels the outcomes that it expects.

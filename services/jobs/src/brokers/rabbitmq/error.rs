@@ -38,11 +38,18 @@ pub(crate) struct Unsent {
     pub(crate) cause: PublishFailure,
     /// The error that its channel or its connection was closed with while it was under way.
     pub(crate) lost: Option<Error>,
+    /// Whether there is no queue for it.
+    pub(crate) is_unroutable: bool,
 }
 
 impl Unsent {
     pub(crate) fn of(error: BrokerError) -> Self {
-        Self { is_uncertain: false, cause: PublishFailure::Broker(error), lost: None }
+        Self {
+            is_uncertain: false,
+            cause: PublishFailure::Broker(error),
+            lost: None,
+            is_unroutable: false,
+        }
     }
 
     pub(crate) fn uncertain(error: BrokerError) -> Self {
@@ -63,6 +70,7 @@ impl From<Unsent> for BrokerError {
 /// Why a message was not confirmed, and whether it may have arrived all the same.
 pub(crate) fn unpublished(error: Unpublished, over: &Connection, wait_limit: Duration) -> Unsent {
     let is_uncertain = error.is_uncertain();
+    let is_unroutable = matches!(error, Unpublished::Returned { .. });
     let cause = match error {
         Unpublished::Blocked { .. } if matches!(over.state(), State::Blocked { .. }) => {
             PublishFailure::Blocked(wait_limit)
@@ -77,5 +85,5 @@ pub(crate) fn unpublished(error: Unpublished, over: &Connection, wait_limit: Dur
         }
         _ => PublishFailure::Broker(BrokerError::Refused(error.to_string())),
     };
-    Unsent { is_uncertain, cause, lost: None }
+    Unsent { is_uncertain, cause, lost: None, is_unroutable }
 }

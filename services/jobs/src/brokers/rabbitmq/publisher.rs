@@ -25,23 +25,24 @@ use std::future::Future;
 use std::time::Duration;
 
 use pikake_amqp::{
-    Connection, Error, Message as Publishing, PublishError as Unpublished, Room, State,
-    is_malformed_reply_to, persistent,
+    Connection, Error, Message as Publishing, PublishError as Unpublished,
+    QueueOptions as AmqpQueue, Room, State, is_malformed_reply_to, persistent, short,
 };
 use pikake_sync::{RwLock, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
 
 use crate::broker::{BrokerError, LocalFuture};
+use crate::brokers::rabbitmq::TRANSIENT;
 use crate::brokers::rabbitmq::error::{Unsent, unpublished};
 use crate::brokers::rabbitmq::queues::to_queue;
-use crate::brokers::rabbitmq::replies::Replies;
+use crate::brokers::rabbitmq::replies::{REPLY_TO, Replies};
 use crate::brokers::rabbitmq::shared_channel::{PublishChannel, SharedChannel, WaitLimit};
 use crate::message::JobId;
 
 /// A broker that takes messages has confirmed one by then.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How many names that have ended a connection are remembered.
+/// How many names that have ended a connection, or that no queue has, are remembered.
 const MOST_REJECTED: usize = 100;
 
 /// A message that is about to be sent.
@@ -61,6 +62,8 @@ pub(crate) struct Publisher {
     pub(crate) replies: Replies,
     /// Names to answer to that have ended a connection, the latest first.
     rejected_reply_tos: RefCell<VecDeque<String>>,
+    /// Names to answer to that no queue has, the latest first. The log has them.
+    unroutable_reply_tos: RefCell<VecDeque<String>>,
     /// The calls of [`publish`](Self::publish) that have not returned.
     publishing: WaitGroup,
     is_closing: Cell<bool>,
@@ -76,6 +79,7 @@ impl Publisher {
             progress: Cell::new(0),
             replies: Replies::default(),
             rejected_reply_tos: RefCell::default(),
+            unroutable_reply_tos: RefCell::default(),
             publishing: WaitGroup::new(),
             is_closing: Cell::new(false),
             wait_limit,
@@ -89,6 +93,51 @@ impl Publisher {
     /// Reads the answers to what is published from now on.
     pub(crate) async fn read(&self) -> Result<(), BrokerError> {
         self.shared.read(&self.replies, &WaitLimit::new(self.wait_limit)).await
+    }
+
+    /// Expects the outcome of a job that others send. Returns the name to answer to, which RabbitMQ puts in the place of
+    /// [`REPLY_TO`] when a message is published: a message to ourselves brings it.
+    pub(crate) async fn expect_later(&self, job: &JobId) -> Result<String, BrokerError> {
+        loop {
+            self.read().await?;
+            let shared = self.shared.current();
+            let Some(reader) = shared.replies.get() else { continue };
+            let epoch = shared.channel.connection().epoch();
+            if let Some(address) = reader.address() {
+                self.replies.expect(job.clone());
+                self.replies.set_asked(job, reader, epoch);
+                return Ok(address);
+            }
+            let _beside_others = self.turn(|| self.order.read()).await?;
+            let channel = shared.channel.connection().channel_unconfirmed().await?;
+            let queue = channel.declare_queue_once("", AmqpQueue::private()).await?.name;
+            let properties =
+                persistent().with_delivery_mode(TRANSIENT).with_reply_to(short(REPLY_TO)?);
+            let sent = match shared.channel.room().await {
+                Ok(room) => room.post(to_queue(&queue, properties, Vec::new())?),
+                Err(error) => Err(error),
+            };
+            let sent = match sent {
+                Ok(confirm) => confirm.await,
+                Err(error) => Err(error),
+            };
+            let got = match sent {
+                Ok(()) => channel.get(&queue, true).await?,
+                Err(_) if shared.is_closed() && !self.is_closed() => continue,
+                Err(error) => return Err(self.unpublished(error).into()),
+            };
+            channel.delete_queue(&queue).await?;
+            let address =
+                got.and_then(|got| got.properties.reply_to().as_ref().map(ToString::to_string));
+            match address {
+                Some(address) => reader.set_address(epoch, address),
+                None => {
+                    return Err(BrokerError::Refused(
+                        "the broker has no direct reply-to".to_owned(),
+                    ));
+                }
+            }
+        }
     }
 
     /// Publishes a message, which `asks` for the outcome of that job. It is prepared each time that it is
@@ -222,7 +271,8 @@ impl Publisher {
         self.publish(None, || Ok(Prepared::Message(prepare()?))).await.map_err(Into::into)
     }
 
-    /// Sends an answer. An answer that nobody takes is no error. One to a name that ends the connection is
+    /// Sends an answer. An answer that nobody takes is no error: the sender has ended, or looks for it elsewhere, which the
+    /// log says once for each name. One to a name that ends the connection is
     /// dropped: its job would be delivered again, and end the next connection.
     pub(crate) async fn answer(
         &self,
@@ -243,6 +293,19 @@ impl Publisher {
             let mut rejected = self.rejected_reply_tos.borrow_mut();
             rejected.truncate(MOST_REJECTED - 1);
             rejected.push_front(to.to_owned());
+        }
+        if matches!(sent, Err(Unsent { is_unroutable: true, .. })) {
+            let mut unroutable = self.unroutable_reply_tos.borrow_mut();
+            if !unroutable.iter().any(|known| known == to) {
+                unroutable.truncate(MOST_REJECTED - 1);
+                unroutable.push_front(to.to_owned());
+                tracing::warn!(
+                    to,
+                    "drops outcomes, for the queue that they are to go to is not there: their sender has ended, or \
+                     reads results from another place than this broker, such as Redis"
+                );
+            }
+            return Ok(());
         }
         match sent.map_err(BrokerError::from) {
             Err(error @ (BrokerError::Refused(_) | BrokerError::Lost(_))) if is_rejected() => {

@@ -57,6 +57,21 @@ pub(crate) struct ReplyReader {
     reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
     _living: Rc<()>,
+    /// The name by which others answer to this channel, in an epoch of its connection.
+    address: RefCell<Option<(u64, String)>>,
+}
+
+impl ReplyReader {
+    /// The name by which others answer to this channel, if it is known in this epoch.
+    pub(crate) fn address(&self) -> Option<String> {
+        let epoch = self.channel.connection().epoch();
+        let address = self.address.borrow();
+        address.as_ref().filter(|(of, _)| *of == epoch).map(|(_, address)| address.clone())
+    }
+
+    pub(crate) fn set_address(&self, epoch: u64, address: String) {
+        self.address.replace(Some((epoch, address)));
+    }
 }
 
 impl Replies {
@@ -74,6 +89,7 @@ impl Replies {
             reader: reader.cancel_on_drop(),
             _watcher: watcher.cancel_on_drop(),
             _living: self.living.clone(),
+            address: RefCell::default(),
         }))
     }
 

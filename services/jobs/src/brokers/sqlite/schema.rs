@@ -77,6 +77,19 @@ CREATE TABLE outcome (
 CREATE INDEX outcome_since ON outcome (since);
 ";
 
+/// The members of chords. Made by the first one that ends, so that databases of this version get the table, too.
+pub(crate) const CHORDS: &str = "
+CREATE TABLE IF NOT EXISTS chord (
+    chord TEXT NOT NULL,
+    place INTEGER NOT NULL,
+    job TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    meta BLOB NOT NULL,
+    PRIMARY KEY (chord, place, job)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS chord_since ON chord (since);
+";
+
 /// Opens the database, and makes it if there is none.
 ///
 /// WAL: readers never wait for the writer. `synchronous = FULL`: a transaction is on the disk when it

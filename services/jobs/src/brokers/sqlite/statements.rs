@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use crate::broker::outcomes::replaces;
+use crate::broker::outcomes::{CHORD_LIFETIME, replaces};
 use crate::brokers::sqlite::row::{Row, message, micros_of, number, outcome};
-use crate::message::Outcome;
+use crate::brokers::sqlite::schema::CHORDS;
+use crate::message::{ChordMember, Outcome};
 use crate::wire::request::DROPPED_ON_REPLAY;
 
 /// How long an outcome is kept. Celery keeps them for a day, too.
@@ -337,4 +338,38 @@ pub(crate) fn forget(db: &Connection, job: &str, now: i64) -> Result<()> {
 
 pub(crate) fn forget_before(db: &Connection, before: i64) -> Result<()> {
     db.prepare_cached("DELETE FROM outcome WHERE since < ?1")?.execute([before]).map(drop)
+}
+
+/// Adds a member of a chord, once. Returns the places and outcomes of all members if they are there, and else none.
+pub(crate) fn join_chord(
+    db: &Connection,
+    member: &ChordMember,
+    meta: &[u8],
+    now: i64,
+) -> Result<Vec<(u64, Vec<u8>)>> {
+    db.execute_batch(CHORDS)?;
+    let old = now - micros_of(CHORD_LIFETIME);
+    db.prepare_cached("DELETE FROM chord WHERE since < ?1")?.execute([old])?;
+    let place = i64::try_from(member.index).unwrap_or(i64::MAX);
+    let sql = "INSERT INTO chord (chord, place, job, since, meta) VALUES (?1, ?2, ?3, ?4, ?5) \
+               ON CONFLICT DO NOTHING";
+    let values = params![member.chord, place, member.id, now, meta];
+    db.prepare_cached(sql)?.execute(values)?;
+    let count: u32 = db
+        .prepare_cached("SELECT count(*) FROM chord WHERE chord = ?1")?
+        .query_row([&member.chord], |row| row.get(0))?;
+    if count < member.size {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT place, meta FROM chord WHERE chord = ?1 ORDER BY place, job";
+    let mut statement = db.prepare_cached(sql)?;
+    let rows = statement.query_map([&member.chord], |row| {
+        Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?))
+    })?;
+    rows.collect()
+}
+
+pub(crate) fn end_chord(db: &Connection, chord: &str) -> Result<()> {
+    db.execute_batch(CHORDS)?;
+    db.prepare_cached("DELETE FROM chord WHERE chord = ?1")?.execute([chord]).map(drop)
 }

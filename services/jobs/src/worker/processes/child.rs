@@ -115,6 +115,7 @@ fn run(app: &App, work: Work) -> Done {
         retries: work.retries,
         max_retries: work.max_retries,
         attempt: work.attempt,
+        headers: work.headers,
         ..Facts::default()
     });
     let current = CurrentJob { facts, cancel: None };

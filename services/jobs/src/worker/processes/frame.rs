@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A job for a process. No frame of ours is longer; a longer one means that somebody else writes there.
 const LONGEST: usize = 1 << 30;
@@ -19,6 +19,7 @@ pub(crate) struct Work {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) attempt: u32,
+    pub(crate) headers: Map<String, Value>,
     pub(crate) args: String,
     pub(crate) kwargs: String,
 }

@@ -1,7 +1,7 @@
 //! Workflows that Celery sends, of jobs that run here and tasks that run there, and the reverse: each ends with its value
 //! at the waiter.
 
-use pikake_jobs::App;
+use pikake_jobs::{App, Call, JobError, Next, chain, group};
 use serde_json::{Value, json};
 
 use super::from_celery::{add, fail};
@@ -51,6 +51,41 @@ fn workflows_of_celery_are_followed() {
         }
         assert_eq!(values[6], json!([13, 23]));
         assert_eq!(values[7][0]["args"], json!(["failed", "own"]), "{told:?}");
+        assert!(!there.has_ended());
+        worker.end().await;
+    });
+}
+
+/// Sent from here: chains of jobs that run here and tasks that run there, a group, and a chord of jobs here whose body
+/// runs there.
+#[test]
+fn workflows_run_at_celery() {
+    with_celery(async |python, url| {
+        let app = here(&url).jobs((add, fail)).route("tests.sum_named", QUEUE);
+        let worker = Running::start(&app).await;
+        let mut there = python::Worker::start(&python, &url, QUEUE);
+        let first = |a: i64, b: i64| Call::<i64>::named("tests.add", (a, b)).queue(QUEUE);
+        let next =
+            |more: i64| Next::<i64, i64>::named("tests.add", (more,)).set(|call| call.queue(QUEUE));
+        let mixed = chain!(first(1, 2), add.after(10), next(100), add.after(1000));
+        assert_eq!(mixed.send().await.unwrap().wait().await.unwrap(), 1113);
+        let ends_there = chain!(add.with(1, 2), add.after(10), next(100));
+        assert_eq!(ends_there.send().await.unwrap().wait().await.unwrap(), 113);
+        let after_fail = Next::<(), i64>::named("tests.add", (1,)).set(|call| call.queue(QUEUE));
+        let failing = chain!(first(1, 2), fail.with("no".into()), after_fail);
+        let failing = failing.send().await.unwrap();
+        let failed = failing.wait().await;
+        assert!(
+            matches!(&failed, Err(JobError::Failed(error)) if error.message == "no"),
+            "{failed:?}"
+        );
+        let two = group((add.with(1, 2), first(3, 4).then(add.after(1)))).send().await.unwrap();
+        assert_eq!((two.0.wait().await.unwrap(), two.1.wait().await.unwrap()), (3, 8));
+        let named = Next::<Vec<i64>, Value>::named("tests.sum_named", ("own",));
+        let members = (0..10).map(|number| add.with(number, 1)).collect::<Vec<_>>();
+        let chord = group(members).then(named).send().await.unwrap();
+        let values: Vec<_> = (1..=10).collect();
+        assert_eq!(chord.wait().await.unwrap()["args"], json!([values, "own"]));
         assert!(!there.has_ended());
         worker.end().await;
     });

@@ -1,0 +1,96 @@
+//! Chords: a queue for each, which has the outcomes of the members that have ended.
+//!
+//! A member publishes its outcome to the queue, then counts the queue's messages. If there are as many as members, it takes
+//! them all; whoever has all of them sends the job that follows, and deletes the queue.
+//!
+//! * **No chord is left**: a member's own message is acknowledged after its call here has returned. The call returns without
+//!   the members only if the count was too low at a moment when this caller held no message of the queue. A caller that
+//!   holds messages counts again after it has returned them, over the same channel, so the broker sees the return first. So
+//!   the last caller to count finds all messages ready. If a caller is lost, the broker requeues what it held, and the
+//!   caller's own message is delivered again, which calls again.
+//! * **No member counts twice**: whoever takes the messages removes the second one of a member.
+//! * **The job that follows is sent once, or again with the same id**, if a caller is lost before it has deleted the queue.
+//!
+//! The queue is a classic one, whose count is exact at any moment; that of a quorum queue lags behind.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pikake_amqp::{Channel, QueueOptions as AmqpQueue, Value, persistent, short};
+use pikake_traps::{random, sleep, wall_time};
+
+use crate::broker::BrokerError;
+use crate::broker::outcomes::CHORD_LIFETIME;
+use crate::brokers::rabbitmq::message::with_header;
+use crate::brokers::rabbitmq::publisher::Publisher;
+use crate::brokers::rabbitmq::queues::{is_not_found, look, to_queue};
+use crate::brokers::rabbitmq::value::json;
+use crate::message::{ChordMember, JobId, Outcome};
+
+/// The header with a member's place.
+const INDEX: &str = "group_index";
+
+/// The longest pause before members that held some messages each try again.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The queue of a chord.
+pub(crate) fn chord_queue(chord: &str) -> String {
+    format!("pikake.chord.{chord}")
+}
+
+/// Adds a member. Once all members are there, returns them, and the channel that holds their messages.
+pub(crate) async fn join(
+    channel: Channel,
+    publisher: &Publisher,
+    member: &ChordMember,
+) -> Result<Option<(Vec<ChordMember>, Channel)>, BrokerError> {
+    let queue = chord_queue(&member.chord);
+    let lifetime = i64::try_from(CHORD_LIFETIME.as_millis()).unwrap_or(i64::MAX);
+    let options = AmqpQueue::default().argument("x-expires", Value::LongLongInt(lifetime));
+    channel.declare_queue_once(&queue, options).await?;
+    let send = || {
+        let index = i64::try_from(member.index).unwrap_or(i64::MAX);
+        let properties = persistent()
+            .with_content_type(short("application/json")?)
+            .with_correlation_id(short(&member.id)?);
+        let properties = with_header(properties, INDEX, Value::LongLongInt(index))?;
+        to_queue(&queue, properties, member.outcome.to_meta(&member.id, wall_time()))
+    };
+    publisher.send(send).await?;
+    let size = u64::from(member.size);
+    loop {
+        match look(&channel, &queue).await {
+            Ok((ready, _)) if ready < size => return Ok(None),
+            Ok(_) => {}
+            // Another member has ended the chord.
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let mut members = BTreeMap::new();
+        while let Some(delivery) = channel.get(&queue, false).await? {
+            let headers = delivery.properties.headers().as_ref();
+            let index = headers.and_then(|headers| headers.inner().get(INDEX)).map(json);
+            let index = index.as_ref().and_then(serde_json::Value::as_u64).unwrap_or_default();
+            match Outcome::from_meta(&delivery.body) {
+                Ok((JobId(id), outcome)) if !members.contains_key(&(index, id.clone())) => {
+                    members.insert((index, id), (outcome, delivery));
+                }
+                // The second one of a member, or of a stranger.
+                _ => {
+                    let _ = delivery.ack();
+                }
+            }
+        }
+        if members.len() as u64 >= size {
+            let members = members.into_iter().map(|((index, id), (outcome, _))| {
+                ChordMember::new(member.chord.clone(), member.size, index, id, outcome)
+            });
+            return Ok(Some((members.collect(), channel)));
+        }
+        for (_, delivery) in members.into_values() {
+            // Stale: the connection was lost, and the broker has requeued it.
+            let _ = delivery.nack(true);
+        }
+        sleep(LONGEST_PAUSE.mul_f64(random::f64())).await?;
+    }
+}

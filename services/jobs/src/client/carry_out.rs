@@ -1,0 +1,109 @@
+//! What follows from the end of a job, or begins a workflow, done at a broker.
+
+use std::collections::VecDeque;
+
+use crate::broker::{Broker, BrokerError, PublishError, PublishFailure};
+use crate::canvas::embed::complete;
+use crate::canvas::{Action, Joining, Outgoing};
+use crate::client::app::App;
+use crate::message::OutcomeState;
+use crate::wire::failure::Failure;
+
+/// Carries out actions, in their order. After an error, those that are left are still in the list; one that the broker
+/// refuses is not.
+pub(crate) async fn carry_out(
+    app: &App,
+    broker: &dyn Broker,
+    actions: &mut VecDeque<Action>,
+) -> Result<(), BrokerError> {
+    while let Some(action) = actions.pop_front() {
+        match action {
+            Action::Publish(outgoing) => {
+                if let Err((outgoing, error)) = publish(app, broker, outgoing).await {
+                    if is_worth_a_retry(&error) {
+                        actions.push_front(Action::Publish(outgoing));
+                    }
+                    return Err(error);
+                }
+            }
+            Action::Join(joining) => match broker.join_chord(&joining.member).await {
+                Ok(None) => {}
+                Ok(Some(members)) => {
+                    for action in complete(&joining, &members, app.origin()).into_iter().rev() {
+                        actions.push_front(action);
+                    }
+                }
+                Err(error) if is_worth_a_retry(&error) => {
+                    actions.push_front(Action::Join(joining));
+                    return Err(error);
+                }
+                Err(error) => {
+                    if let Some(joining) = unfit(joining, &error) {
+                        actions.push_front(Action::Join(joining));
+                    }
+                    return Err(error);
+                }
+            },
+            Action::EndChord(chord) => {
+                if let Err(error) = broker.end_chord(&chord).await {
+                    if is_worth_a_retry(&error) {
+                        actions.push_front(Action::EndChord(chord));
+                    }
+                    return Err(error);
+                }
+            }
+            Action::Store(message, outcome) => {
+                if let Err(error) = broker.store(&message, outcome.clone()).await {
+                    if is_worth_a_retry(&error) {
+                        actions.push_front(Action::Store(message, outcome));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the broker may take later what it did not take now.
+pub(crate) fn is_worth_a_retry(error: &BrokerError) -> bool {
+    matches!(error, BrokerError::Lost(_) | BrokerError::Io(_) | BrokerError::Interrupted(_))
+}
+
+/// Sends a job. An error has the job.
+async fn publish(
+    app: &App,
+    broker: &dyn Broker,
+    mut outgoing: Box<Outgoing>,
+) -> Result<(), (Box<Outgoing>, BrokerError)> {
+    let queue = match &outgoing.queue {
+        Some(queue) => queue.clone(),
+        None => app.queue_of(outgoing.job()),
+    };
+    if let Err(error) = app.ensure_queue(&queue).await {
+        return Err((outgoing, error));
+    }
+    let message = std::mem::take(&mut outgoing.message);
+    match broker.publish(&queue, message, outgoing.not_before).await {
+        Ok(()) => Ok(()),
+        Err(PublishError { message, cause, .. }) => {
+            outgoing.message = *message;
+            let error = match cause {
+                PublishFailure::Broker(error) => error,
+                blocked @ PublishFailure::Blocked(_) => BrokerError::Lost(blocked.to_string()),
+            };
+            Err((outgoing, error))
+        }
+    }
+}
+
+/// The member with a failure in the place of a value that the broker refuses, so that its chord ends.
+fn unfit(mut joining: Box<Joining>, error: &BrokerError) -> Option<Box<Joining>> {
+    let outcome = &mut joining.member.outcome;
+    if outcome.state != OutcomeState::Success || matches!(error, BrokerError::Closed) {
+        return None;
+    }
+    let why = format!("its value cannot be added to its chord: {error}");
+    *outcome = Failure::new("EncodeError", "kombu.exceptions", why).into_outcome();
+    Some(joining)
+}
