@@ -1,8 +1,9 @@
 //! The broker that is RabbitMQ.
 //!
 //! The client (`pikake-amqp`) knows nothing of jobs. What they need is built on it here: how messages go out
-//! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
+//! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), control (`bus.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
 
+mod bus;
 mod chords;
 mod dead;
 mod delay;
@@ -28,6 +29,7 @@ use pikake_amqp::{
 };
 use pikake_traps::wall_time;
 
+use crate::broker::bus::Bus;
 use crate::broker::outcomes::job_of;
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, Opening, PublishError,
@@ -82,6 +84,8 @@ struct Session {
     unsettled: Rc<UnsettledDeliveries>,
     /// The channels that hold the members of chords, until these are ended.
     chords: RefCell<BTreeMap<String, Channel>>,
+    /// The channel that control messages go over, once there was one.
+    bus: RefCell<Option<Channel>>,
 }
 
 impl AmqpBroker {
@@ -131,6 +135,7 @@ impl AmqpBroker {
             routes: Routes::default(),
             unsettled: Rc::default(),
             chords: RefCell::default(),
+            bus: RefCell::default(),
         })))
     }
 
@@ -366,6 +371,10 @@ impl Broker for AmqpBroker {
     /// An answer goes to the channel of the question, and nowhere else.
     fn keeps_outcomes(&self) -> bool {
         false
+    }
+
+    fn bus(&self) -> Option<&dyn Bus> {
+        Some(self)
     }
 
     fn state(&self) -> String {

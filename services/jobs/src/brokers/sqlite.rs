@@ -2,6 +2,7 @@
 //!
 //! A thread owns the database (`thread.rs`); this file has the calls that tasks make to it.
 
+mod bus;
 mod database;
 mod inbox;
 mod lease;
@@ -23,6 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_traps::{random, wall_time};
 
+use crate::broker::bus::Bus;
 use crate::broker::outcomes::{job_of, wait_until};
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
@@ -73,6 +75,7 @@ const PURGED_AT_ONCE: usize = 50_000;
 #[derive(Clone)]
 pub struct SqliteBroker(Rc<Opened>);
 
+#[derive(Debug)]
 struct Opened {
     link: Link,
     path: PathBuf,
@@ -418,6 +421,10 @@ impl Broker for SqliteBroker {
             let job = job.clone();
             self.0.link.post(move |database| Ok(sql::forget(&database.db, &job.0, wall_now())?));
         }
+    }
+
+    fn bus(&self) -> Option<&dyn Bus> {
+        Some(self)
     }
 
     fn state(&self) -> String {

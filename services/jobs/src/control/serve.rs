@@ -27,6 +27,8 @@ use crate::worker::state::WorkerState;
 const PREPARE_LIMIT: Duration = Duration::from_secs(3);
 /// How long a worker waits for the answers of others, at the start. Celery's length.
 const MINGLE: Duration = Duration::from_secs(1);
+/// The pause after the broker has refused: another worker may have this one's name for now.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// How long a reply or an event may take to be sent; then it is dropped.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
 
@@ -43,9 +45,8 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
         Ok(Err(BrokerError::Interrupted(_))) => return,
         Ok(Err(error)) if !error.is_lost() => {
             let name = worker.app.worker_name();
-            tracing::warn!(name, %error, "this worker cannot be controlled");
-            worker.update_consumers();
-            return;
+            tracing::warn!(name, %error, "this worker cannot be controlled; it tries again");
+            None
         }
         Ok(Err(_)) | Err(TimedOut) => None,
     };
@@ -66,12 +67,15 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
                 Err(error) => error,
             },
         };
-        match ended {
+        let pause = match ended {
             BrokerError::Interrupted(_) | BrokerError::Closed => break,
-            error => tracing::debug!(%error, "the worker cannot be controlled at this moment"),
-        }
+            error => {
+                tracing::debug!(%error, "the worker cannot be controlled at this moment");
+                if error.is_lost() { pauses.next() } else { REFUSED_PAUSE }
+            }
+        };
         notices = None;
-        if sleep(pauses.next()).await.is_err() {
+        if sleep(pause).await.is_err() {
             break;
         }
     }

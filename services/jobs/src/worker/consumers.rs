@@ -23,14 +23,18 @@ use crate::worker::run;
 use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
 
+/// The task of a consumer, which returns the deliveries through which its jobs are acknowledged.
 type Consumer = CancelOnDrop<Vec<Box<dyn Deliveries>>>;
+
+/// A consumer, and a flag that is cleared when it has to end.
+type Active = (Rc<Cell<bool>>, Consumer);
 
 /// The consumers of a worker.
 #[derive(Default)]
 pub(crate) struct Consumers {
     /// The queues to take messages from, paused ones included.
     queues: RefCell<BTreeSet<String>>,
-    active: RefCell<BTreeMap<String, Consumer>>,
+    active: RefCell<BTreeMap<String, Active>>,
     /// How many unsettled messages each of the active consumers may hold.
     prefetch: Cell<u16>,
     ended: RefCell<Vec<(String, Consumer)>>,
@@ -75,9 +79,9 @@ impl Consumers {
 
     /// Ends all consumers, and returns the deliveries, through which running jobs are acknowledged.
     pub(crate) async fn stop(&self) -> Vec<Box<dyn Deliveries>> {
-        let (active, ended) = (self.active.take(), self.ended.take());
-        let consumers: Vec<_> =
-            active.into_values().chain(ended.into_iter().map(|(_, ended)| ended)).collect();
+        let active = self.active.take().into_values().map(|(_, consumer)| consumer);
+        let ended = self.ended.take().into_iter().map(|(_, consumer)| consumer);
+        let consumers: Vec<_> = active.chain(ended).collect();
         for consumer in &consumers {
             consumer.request_cancel("the worker takes no more jobs");
         }
@@ -106,15 +110,19 @@ impl WorkerState {
         let is_unwanted = |queue: &&String| replaces_all || !wanted.contains(*queue);
         let unwanted: Vec<_> = active.keys().filter(is_unwanted).cloned().collect();
         for queue in unwanted {
-            let Some(consumer) = active.remove(&queue) else { continue };
+            let Some((goes_on, consumer)) = active.remove(&queue) else { continue };
+            goes_on.set(false);
             consumer.request_cancel("the worker takes no more jobs of this queue");
             ended.push((queue, consumer));
         }
         let holds_none = |queue: &str| !self.running.has_of(queue) && self.unfinished.is_empty();
         ended.retain(|(queue, consumer)| !(consumer.is_finished() && holds_none(queue)));
         for queue in wanted {
-            let consumer = || spawn(consume(self.clone(), queue.clone())).cancel_on_drop();
-            active.entry(queue.clone()).or_insert_with(consumer);
+            active.entry(queue.clone()).or_insert_with(|| {
+                let goes_on = Rc::new(Cell::new(true));
+                let consumer = consume(self.clone(), queue, goes_on.clone());
+                (goes_on, spawn(consumer).cancel_on_drop())
+            });
         }
     }
 }
@@ -123,7 +131,11 @@ impl WorkerState {
 ///
 /// A broker may cancel a consumer, as when the queue moves to another node: another consumer replaces it. The first is kept
 /// for the jobs that it delivered.
-async fn consume(worker: Rc<WorkerState>, queue: String) -> Vec<Box<dyn Deliveries>> {
+async fn consume(
+    worker: Rc<WorkerState>,
+    queue: String,
+    goes_on: Rc<Cell<bool>>,
+) -> Vec<Box<dyn Deliveries>> {
     let mut kept = Vec::new();
     let mut pauses = Pauses::new();
     while worker.phase() == Phase::Open {
@@ -134,7 +146,7 @@ async fn consume(worker: Rc<WorkerState>, queue: String) -> Vec<Box<dyn Deliveri
         };
         match begun.await {
             Ok(mut deliveries) => {
-                let goes_on = take(&worker, &queue, &mut *deliveries, &mut pauses).await;
+                let goes_on = take(&worker, &queue, &goes_on, &mut *deliveries, &mut pauses).await;
                 kept.push(deliveries);
                 if !goes_on {
                     break;
@@ -162,6 +174,7 @@ async fn consume(worker: Rc<WorkerState>, queue: String) -> Vec<Box<dyn Deliveri
 async fn take(
     worker: &Rc<WorkerState>,
     queue: &str,
+    goes_on: &Cell<bool>,
     deliveries: &mut dyn Deliveries,
     pauses: &mut Pauses,
 ) -> bool {
@@ -182,7 +195,7 @@ async fn take(
                 match first.await {
                     First::Delivery(delivery) => break delivery,
                     // The permit may come from the job that has ended the worker.
-                    First::Permit(Ok(permit)) if worker.phase() == Phase::Open => {
+                    First::Permit(Ok(permit)) if worker.phase() == Phase::Open && goes_on.get() => {
                         waiting -= 1;
                         let oldest = consumers.with_reserved(queue, VecDeque::pop_front);
                         if let Some(delivery) = oldest {
@@ -197,8 +210,8 @@ async fn take(
             }
         };
         match next {
-            // The worker may have ended while this task waited.
-            Ok(Some(delivery)) if worker.phase() > Phase::Open => {
+            // The worker or this consumer may have ended while this task waited.
+            Ok(Some(delivery)) if worker.phase() > Phase::Open || !goes_on.get() => {
                 worker.leave_unbegun(delivery);
                 break;
             }
@@ -222,7 +235,7 @@ async fn take(
             }
             Err(BrokerError::Interrupted(_)) => break,
             // As above: the worker has ended meanwhile.
-            Err(_) if worker.phase() > Phase::Open => break,
+            Err(_) if worker.phase() > Phase::Open || !goes_on.get() => break,
             Err(error) if error.is_lost() => {
                 // The broker itself tells of outages.
                 tracing::debug!(%error, "no jobs come");

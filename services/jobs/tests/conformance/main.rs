@@ -1,6 +1,7 @@
 //! What all brokers do alike: each sentence of the contract is a case, and each case runs on each.
 
 mod chords;
+mod control;
 mod expiry;
 mod help;
 mod outcomes;
@@ -70,6 +71,9 @@ macro_rules! broker {
                 chords::members_count_once,
                 chords::many_join_at_once,
                 chords::outcome_of_a_job_that_another_sends,
+                control::workers_and_jobs_are_listed,
+                control::a_revoke_is_known_later,
+                control::events_are_delivered,
             }
 
             #[test]

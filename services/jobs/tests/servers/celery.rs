@@ -2,6 +2,7 @@
 //! the results come back. What would end a Celery worker is buried here, and nothing ends.
 
 mod canvas;
+mod control;
 mod delays;
 mod from_celery;
 mod hostile;

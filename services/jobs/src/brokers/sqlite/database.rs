@@ -14,6 +14,7 @@ use rusqlite::{Connection, Result};
 
 use crate::broker::outcomes::{expired, job_with_outcome, purged};
 use crate::broker::{BrokerError, Receipt};
+use crate::brokers::sqlite::bus::ThreadBus;
 use crate::brokers::sqlite::inbox::{Arrived, Inbox, InboxState};
 use crate::brokers::sqlite::lease::Lease;
 use crate::brokers::sqlite::outcomes::{Outcomes, Watches};
@@ -47,6 +48,7 @@ pub(crate) struct Database {
     /// When the next delayed message of a queue is due.
     pub(crate) due: BTreeMap<i64, i64>,
     pub(crate) outcomes: Outcomes,
+    pub(crate) bus: ThreadBus,
     changes: Changes,
 }
 
@@ -107,6 +109,7 @@ impl Database {
             has_requeued: false,
             due: BTreeMap::new(),
             outcomes: Outcomes::new(watches),
+            bus: ThreadBus::default(),
             changes: Changes::default(),
         })
     }

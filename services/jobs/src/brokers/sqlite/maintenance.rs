@@ -65,6 +65,9 @@ impl Maintenance {
         if database.needs_fill() {
             pause = pause.min(left(self.failed, RETRY_AFTER));
         }
+        if let Some(until_alive) = database.bus.until_alive() {
+            pause = pause.min(until_alive.max(left(self.failed, RETRY_AFTER)));
+        }
         if watches_others(database) {
             pause = pause.min(left(Some(self.looked), self.look_every));
         }
@@ -87,7 +90,8 @@ impl Maintenance {
 
     /// Whether a transaction is needed without calls, and the last failure is long enough ago.
     pub(crate) fn may_fill(&self, database: &Database) -> bool {
-        database.needs_fill() && left(self.failed, RETRY_AFTER).is_zero()
+        let is_due = database.needs_fill() || database.bus.until_alive() == Some(Duration::ZERO);
+        is_due && left(self.failed, RETRY_AFTER).is_zero()
     }
 
     /// Reads what has changed.
@@ -114,7 +118,8 @@ impl Maintenance {
         database.check_file()?;
         let has_messages = database.look_for_messages(now)?;
         let has_outcomes = database.outcomes.look(&database.db)?;
-        if has_messages || has_outcomes {
+        let has_notices = database.bus.look(&database.db)?;
+        if has_messages || has_outcomes || has_notices {
             self.look_every = FIRST_PAUSE;
         }
         Ok(())
@@ -130,6 +135,7 @@ impl Maintenance {
         if self.is_heartbeat_late {
             database.heartbeat()?;
         }
+        database.bus.work(&database.db, now)?;
         database.fill(now)
     }
 
@@ -179,7 +185,7 @@ impl Maintenance {
 
 /// Whether a consumer or a waiter here needs what other processes do.
 fn watches_others(database: &Database) -> bool {
-    database.has_room() || database.outcomes.watches.are_awaited()
+    database.has_room() || database.outcomes.watches.are_awaited() || database.bus.has_subscribers()
 }
 
 /// Whether this process has leases to renew, or has to find those that have expired.

@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 
 use crate::broker::BrokerError;
+use crate::brokers::sqlite::bus::make_tables;
 
 /// Marks a database as ours, whatever its file is called ("PKJB").
 const APPLICATION_ID: i32 = 0x504B_4A42;
@@ -23,7 +24,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// How many prepared statements are kept: all that there are.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 80;
 
 /// Times are microseconds since 1970, but for `clock.now` and `lease.until`, which are the database's own time
 /// (`lease.rs`). `rank` is minus the priority. An `id` is never used again, and orders the messages of a rank; a delayed
@@ -126,6 +127,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
         )));
     }
     connection.execute_batch("PRAGMA synchronous = FULL").map_err(fail)?;
+    make_tables(&connection).map_err(fail)?;
     Ok(connection)
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use pikake_traps::{Reply, future_wait, start_thread, yield_thread_before_sleep};
 
 use crate::broker::BrokerError;
+use crate::brokers::sqlite::bus::Subscriptions;
 use crate::brokers::sqlite::database::Database;
 use crate::brokers::sqlite::inbox::{Inbox, InboxState};
 use crate::brokers::sqlite::maintenance::Maintenance;
@@ -116,6 +117,7 @@ enum Command {
 pub(crate) struct Link {
     commands: Sender<Command>,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
 }
 
 impl Link {
@@ -125,8 +127,11 @@ impl Link {
         let watches = Arc::new(Watches::default());
         let (reply, replied) = Reply::channel();
         let inside = watches.clone();
+        let subscriptions = Arc::new(Subscriptions::default());
+        let shared = subscriptions.clone();
         let life = move || match Database::open(path, lease, inside) {
-            Ok(database) => {
+            Ok(mut database) => {
+                database.bus.subscriptions = shared;
                 reply.send(Ok(()));
                 Thread { database, maintenance: Maintenance::default(), received }.live();
             }
@@ -134,7 +139,7 @@ impl Link {
         };
         start_thread("pikake-sqlite", life).map_err(BrokerError::Io)?;
         match future_wait(replied).await? {
-            Some(opened) => opened.map(|()| Self { commands, watches }),
+            Some(opened) => opened.map(|()| Self { commands, watches, subscriptions }),
             None => Err(BrokerError::Closed),
         }
     }
