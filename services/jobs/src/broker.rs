@@ -43,6 +43,15 @@ pub trait Broker: fmt::Debug {
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>>;
 
+    /// The highest priority of a declared queue's messages; 0 without priorities, `None` if the broker cannot say.
+    fn max_priority<'a>(
+        &'a self,
+        queue: &'a str,
+    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
+        let _ = queue;
+        Box::pin(async { Ok(None) })
+    }
+
     /// Publishes a message to a queue; resolves once the broker has confirmed it. Many calls may be under way at once.
     ///
     /// With `not_before` in the future, the message stays at the broker until then.
@@ -244,7 +253,8 @@ pub struct QueueOptions {
     /// Whether the queue is replicated. RabbitMQ: a quorum queue, else a durable classic one, as Celery declares
     /// its queues. Other brokers ignore this.
     pub replicated: bool,
-    /// The highest priority of a message; 0: no priorities. Not with RabbitMQ's quorum queues.
+    /// The highest priority of a message; 0: no priorities, and jobs with a priority cannot be sent to the queue. Not with
+    /// RabbitMQ's quorum queues.
     pub max_priority: u8,
     /// Whether an existing queue is used as it is. The other options then apply to a new queue only.
     pub as_found: bool,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use pikake_amqp::{Connection, Error, Options, QueueOptions, State};
 use pikake_amqp_testing::{Broker, serve};
 use pikake_net::TcpListener;
-use pikake_traps::{elapsed_since, now, sleep, spawn};
+use pikake_sim::Sim;
+use pikake_traps::{TimedOut, elapsed_since, now, sleep, spawn, timeout_after};
 
 use crate::{SECOND, message};
 
@@ -81,4 +82,56 @@ fn a_peer_that_goes_mad_later_is_left_and_tried_again() {
         assert_eq!(broker.ready("q"), 1);
         mad.abort();
     });
+}
+
+/// How a peer says something, piece by piece and for ever.
+#[derive(Clone, Copy, Debug)]
+enum Pieces {
+    /// Heartbeats, as fast as they are taken.
+    Flood,
+    /// Heartbeats, ten in a second.
+    Heartbeats,
+    /// The octets of a frame that is long.
+    Octets,
+}
+
+async fn say(pieces: Pieces, stream: pikake_net::TcpStream) -> std::io::Result<()> {
+    const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, 0xce];
+    if let Pieces::Octets = pieces {
+        stream.write_all(&[1, 0, 0, 0, 0, 0xff, 0xff]).await?;
+    }
+    loop {
+        match pieces {
+            Pieces::Flood => stream.write_all(&HEARTBEAT.repeat(1_000)).await?,
+            Pieces::Heartbeats => stream.write_all(&HEARTBEAT).await?,
+            Pieces::Octets => stream.write_all(&[0]).await?,
+        }
+        if !matches!(pieces, Pieces::Flood) {
+            sleep(SECOND / 10).await?;
+        }
+    }
+}
+
+/// Nothing of the client waits for such a peer, and the kernel ends at once.
+#[test]
+fn endless_handshake_ends_with_its_timeout() {
+    for pieces in [Pieces::Octets, Pieces::Heartbeats, Pieces::Flood] {
+        let mut sim = Sim::new(0);
+        sim.host("broker", move || async move {
+            let listener = TcpListener::bind("0.0.0.0:5672").await.unwrap();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                spawn(async move { drop(say(pieces, stream).await) }).detach();
+            }
+        });
+        let ran = sim.run_here("client", async {
+            let address = crate::address();
+            timeout_after(8 * SECOND, Connection::open(&address, Options::default())).await
+        });
+        let ran = ran.unwrap_or_else(|failure| panic!("{pieces:?}: {failure}"));
+        let opened = ran.outcome.unwrap();
+        assert!(matches!(opened, Err(TimedOut)), "{pieces:?}: {opened:?}");
+        let took = ran.report.time;
+        assert!(took >= 8 * SECOND && took < 9 * SECOND, "{pieces:?}: {took:?}");
+    }
 }

@@ -143,6 +143,14 @@ impl Broker for MemoryBroker {
         Box::pin(async move { self.0.change(|state, _| state.declare(queue, options)) })
     }
 
+    fn max_priority<'a>(
+        &'a self,
+        queue: &'a str,
+    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
+        let asked = self.0.change(|state, _| Ok(Some(state.queue(queue)?.max_priority())));
+        Box::pin(async move { asked })
+    }
+
     fn publish<'a>(
         &'a self,
         queue: &'a str,

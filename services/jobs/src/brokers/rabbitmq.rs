@@ -182,20 +182,27 @@ impl Broker for AmqpBroker {
             let channel = async || self.0.channel().await;
             let version = self.0.connection.server_version();
             let drops_messages = queues::drops_messages(version.as_deref());
-            let is_replicated = queues::declare(channel, queue, options, drops_messages).await?;
-            self.0.routes.add_declared(queue, is_replicated);
-            if !is_replicated {
+            let found = queues::declare(channel, queue, options, drops_messages).await?;
+            // A queue that is declared again may have been deleted, and its binding with it.
+            if !self.0.routes.add_declared(queue, found) && !found.is_replicated {
                 return Ok(());
             }
             match self.0.routes.accept_delayed(&self.0.connection, queue).await {
-                // Only Celery's delayed messages need it.
+                // Only messages that others delay need it.
                 Err(BrokerError::Refused(why)) => {
-                    tracing::warn!(queue, why, "messages that Celery delays do not come");
+                    tracing::warn!(queue, why, "messages that others delay do not come");
                     Ok(())
                 }
                 accepted => accepted,
             }
         })
+    }
+
+    fn max_priority<'a>(
+        &'a self,
+        queue: &'a str,
+    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
+        Box::pin(async move { Ok(self.0.routes.max_priority(queue)) })
     }
 
     fn publish<'a>(

@@ -167,6 +167,14 @@ impl Broker for SqliteBroker {
         }))
     }
 
+    fn max_priority<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
+        let name = name.to_owned();
+        Box::pin(self.0.link.call(move |database| Ok(Some(queue(&database.db, &name)?.1))))
+    }
+
     fn publish<'a>(
         &'a self,
         name: &'a str,

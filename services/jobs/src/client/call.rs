@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::broker::BrokerError;
 use crate::client::app::App;
 use crate::client::handle::{Handle, Origin};
 use crate::client::signature::{Signature, When};
@@ -95,7 +96,8 @@ impl<T> Call<T> {
         self
     }
 
-    /// Sets the priority: higher ones run first, in queues that have priorities.
+    /// Sets the priority: higher ones run first. The queue must have priorities
+    /// ([`QueueOptions::max_priority`](crate::QueueOptions)); else sending is an error.
     pub fn priority(mut self, priority: u8) -> Self {
         self.signature.priority = priority;
         self
@@ -185,6 +187,11 @@ impl<T> Call<T> {
         let broker = app.broker()?;
         let (mut message, not_before) = self.signature.message(app.origin())?;
         app.ensure_queue(&queue).await?;
+        if message.priority > 0 && broker.max_priority(&queue).await? == Some(0) {
+            return Err(SendError::Broker(BrokerError::Refused(format!(
+                "queue `{queue}` has no priorities: declare it with `QueueOptions::max_priority`, or send without one"
+            ))));
+        }
         let id = JobId(message.correlation_id.clone().unwrap_or_default());
         if self.signature.ignore_result {
             broker.publish(&queue, message, not_before).await?;

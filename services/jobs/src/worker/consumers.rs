@@ -18,7 +18,7 @@ use std::task::Poll;
 use pikake_sync::Permit;
 use pikake_traps::{CancelOnDrop, Interrupted, shield, sleep, spawn};
 
-use crate::broker::{BrokerError, Deliveries, Delivery};
+use crate::broker::{BrokerError, Deliveries, Delivery, QueueOptions};
 use crate::worker::run;
 use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
@@ -153,8 +153,14 @@ async fn consume(
                 }
                 tracing::warn!(
                     queue,
-                    "the broker has cancelled the consumer; there will be another"
+                    "the broker has cancelled the consumer, as when a queue is deleted: declares the queue again, and \
+                     starts another"
                 );
+                let options = worker.app.queues().remove(&queue);
+                let options = options.unwrap_or_else(QueueOptions::unspecified);
+                if let Err(error) = worker.app.declare(&queue, &options).await {
+                    tracing::warn!(queue, %error, "the queue cannot be declared");
+                }
             }
             Err(BrokerError::Interrupted(_)) => break,
             Err(error) if error.is_lost() => {}

@@ -35,6 +35,7 @@ macro_rules! broker {
                 queues::given_back_keeps_its_place,
                 queues::prefetch_is_a_bound,
                 queues::highest_priority_first,
+                queues::priorities_are_told,
                 queues::two_consumers_share,
                 queues::what_a_dropped_consumer_had_comes_again,
                 queues::what_a_lost_broker_had_comes_again,
@@ -94,6 +95,7 @@ mod amqp_replicated {
     cases! {
         crate::place::amqp_replicated,
         queues::declared_as_found,
+        queues::priorities_are_told,
         queues::what_a_dropped_consumer_had_comes_again,
         queues::what_a_lost_broker_had_comes_again,
         queues::anything_is_carried,

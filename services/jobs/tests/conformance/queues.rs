@@ -137,9 +137,8 @@ pub(crate) async fn prefetch_is_a_bound(place: &dyn Place) {
 
 pub(crate) async fn highest_priority_first(place: &dyn Place) {
     let broker = place.open().await;
-    let mut options = QueueOptions::default();
-    options.max_priority = 9;
-    broker.declare("urgent", &options).await.unwrap();
+    broker.declare("urgent", &QueueOptions::new().max_priority(9)).await.unwrap();
+    assert_eq!(broker.max_priority("urgent").await.unwrap(), Some(9));
     for (job, priority) in [("a", 0), ("b", 5), ("c", 9), ("d", 5), ("e", 200)] {
         let mut sent = message(job);
         sent.priority = priority;
@@ -147,6 +146,20 @@ pub(crate) async fn highest_priority_first(place: &dyn Place) {
     }
     let mut deliveries = broker.consume("urgent", 1).await.unwrap();
     drain(&broker, &mut deliveries, &["c", "e", "b", "d", "a"]).await;
+}
+
+/// Whoever declares the queue as it is found learns of its priorities, too.
+pub(crate) async fn priorities_are_told(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    declare(&one).await;
+    one.declare("urgent", &QueueOptions::new().max_priority(9)).await.unwrap();
+    for (queue, highest) in [(QUEUE, 0), ("urgent", 9)] {
+        other.declare(queue, &QueueOptions::new().as_found(true)).await.unwrap();
+        assert_eq!(other.max_priority(queue).await.unwrap(), Some(highest), "{queue}");
+        let wanted = QueueOptions::new().max_priority(5).as_found(true);
+        other.declare(queue, &wanted).await.unwrap();
+        assert_eq!(other.max_priority(queue).await.unwrap(), Some(highest), "{queue}");
+    }
 }
 
 pub(crate) async fn two_consumers_share(place: &dyn Place) {

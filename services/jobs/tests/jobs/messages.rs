@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use pikake_jobs::{Broker, JobId, Message, Outcome, OutcomeState, Poison, Request};
+use pikake_jobs::{Broker, JobId, Message, Outcome, OutcomeState, Poison, QueueOptions, Request};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -12,6 +12,7 @@ use crate::{SECOND, add, app, in_worlds};
 fn what_is_sent_is_protocol_two() {
     in_worlds(async || {
         let (app, store) = app();
+        let app = app.queue("pikake", QueueOptions::new().max_priority(9));
         let _app = app.connect().await.unwrap();
         let call = add.with(2, 3).id("one").priority(4).soft_limit(SECOND).hard_limit(2 * SECOND);
         call.expires(90 * SECOND).send().await.unwrap();

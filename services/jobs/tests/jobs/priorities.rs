@@ -40,3 +40,19 @@ fn the_higher_goes_first() {
         assert_eq!(RAN.take(), [3, 5, 2, 4, 1]);
     });
 }
+
+/// It would not be kept.
+#[test]
+fn priority_in_queue_without_is_an_error() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let _app = app.jobs((notes, urgent)).connect().await.unwrap();
+        let calls = [notes.with(1).priority(5).send().await, urgent.with(1).send().await];
+        for refused in calls {
+            let why = refused.map(drop).unwrap_err().to_string();
+            assert!(why.contains("has no priorities"), "{why}");
+        }
+        notes.with(1).send().await.unwrap();
+        urgent.with(1).priority(0).send().await.unwrap();
+    });
+}

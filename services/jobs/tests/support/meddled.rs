@@ -95,6 +95,12 @@ impl Broker for Meddled {
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         self.around(|| Asked::Declare, move || self.inner.declare(queue, options))
     }
+    fn max_priority<'a>(
+        &'a self,
+        queue: &'a str,
+    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
+        self.inner.max_priority(queue)
+    }
     fn publish<'a>(
         &'a self,
         queue: &'a str,

@@ -31,13 +31,13 @@ pub(crate) fn drops_messages(version: Option<&str>) -> bool {
     !version.is_some_and(|version| version.starts_with("3."))
 }
 
-/// Declares a queue and the one of its dead, and tells whether it is replicated.
+/// Declares a queue and the one of its dead, and tells what is there.
 pub(crate) async fn declare(
     channel: impl AsyncFn() -> Result<Channel, BrokerError>,
     queue: &str,
     options: &QueueOptions,
     drops_messages: bool,
-) -> Result<bool, BrokerError> {
+) -> Result<Found, BrokerError> {
     if options.replicated && options.max_priority > 0 {
         return Err(BrokerError::Refused(format!(
             "queue `{queue}`: RabbitMQ's quorum queues have no priorities; declare it with \
@@ -59,13 +59,15 @@ pub(crate) async fn declare(
     if options.single_consumer {
         wanted = wanted.argument("x-single-active-consumer", Value::Boolean(true));
     }
-    let found = async |name: &str, wanted, is_replicated, as_found| match channel()
+    let here =
+        Found { is_replicated: options.replicated, max_priority: Some(options.max_priority) };
+    let found = async |name: &str, wanted, here: Found, as_found| match channel()
         .await?
         .declare_queue(name, wanted)
         .await
     {
-        Ok(_) => Ok(is_replicated),
-        Err(error) => match kind_found(&error, is_replicated) {
+        Ok(_) => Ok(here),
+        Err(error) => match here.corrected(&error) {
             Some(found) if as_found || differs_in_limit(&error) => Ok(found),
             Some(_) => Err(BrokerError::Refused(format!(
                 "queue `{name}` exists with other options: declare it with its own, or `as_found` ({error})"
@@ -73,9 +75,9 @@ pub(crate) async fn declare(
             None => Err(error.into()),
         },
     };
-    let is_replicated = found(queue, wanted, options.replicated, options.as_found).await?;
-    found(&dead_queue(queue), kind(is_replicated), is_replicated, true).await?;
-    Ok(is_replicated)
+    let there = found(queue, wanted, here, options.as_found).await?;
+    found(&dead_queue(queue), kind(there.is_replicated), there, true).await?;
+    Ok(there)
 }
 
 /// Whether a queue that could not be declared differs in the limit of deliveries: Celery sets none for its quorum queues,
@@ -84,14 +86,40 @@ fn differs_in_limit(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.text.contains("'x-delivery-limit'"))
 }
 
-/// Whether a queue is replicated that could not be declared, as it is there and another one; `None` if
-/// that is not why. AMQP has no way to ask, so it is what the broker does not like about the attempt.
-fn kind_found(error: &Error, is_replicated: bool) -> Option<bool> {
-    /// Quorum queues have one value of each.
-    const OF_THE_KIND: [&str; 4] = ["x-queue-type", "durable", "exclusive", "auto_delete"];
-    let reason = error.reason().filter(|reason| reason.code == PRECONDITION_FAILED)?;
-    let is_other = OF_THE_KIND.iter().any(|name| reason.text.contains(&format!("'{name}'")));
-    Some(is_replicated != is_other)
+/// The options of a queue that is there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) is_replicated: bool,
+    /// `None` if the broker does not tell.
+    pub(crate) max_priority: Option<u8>,
+}
+
+impl Found {
+    /// The options of a queue that could not be declared with these, as it is there and another one; `None` if that is not
+    /// why. AMQP has no way to ask, so it is what the broker does not like about the attempt.
+    fn corrected(self, error: &Error) -> Option<Self> {
+        /// Quorum queues have one value of each.
+        const OF_THE_KIND: [&str; 4] = ["x-queue-type", "durable", "exclusive", "auto_delete"];
+        let reason = error.reason().filter(|reason| reason.code == PRECONDITION_FAILED)?;
+        let concerns = |name: &str| reason.text.contains(&format!("'{name}'"));
+        let is_replicated = self.is_replicated != OF_THE_KIND.into_iter().any(concerns);
+        let max_priority = match is_replicated {
+            true => Some(0),
+            false if concerns("x-max-priority") => there(&reason.text),
+            false => None,
+        };
+        Some(Self { is_replicated, max_priority })
+    }
+}
+
+/// The number in a text of RabbitMQ's such as `received none but current is the value '9' of type 'signedint'`, or
+/// `received '5' but current is '9'`.
+fn there(text: &str) -> Option<u8> {
+    let (_, current) = text.rsplit_once("current is ")?;
+    match current.split('\'').nth(1) {
+        Some(value) => value.parse().ok(),
+        None => Some(0),
+    }
 }
 
 /// Makes the queue of a queue's dead.

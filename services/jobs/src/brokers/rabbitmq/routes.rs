@@ -16,7 +16,7 @@ use crate::broker::BrokerError;
 use crate::brokers::rabbitmq::delay;
 use crate::brokers::rabbitmq::message::{headless, properties};
 use crate::brokers::rabbitmq::publisher::Prepared;
-use crate::brokers::rabbitmq::queues::to_queue;
+use crate::brokers::rabbitmq::queues::{Found, to_queue};
 use crate::message::Message;
 
 /// The queues that this broker has declared.
@@ -31,18 +31,27 @@ pub(crate) struct Routes {
 #[derive(Debug)]
 struct Declared {
     is_replicated: bool,
+    /// `None` if it has other options besides, which the broker does not tell.
+    max_priority: Option<u8>,
     /// Set once delayed messages come to it.
     is_bound: OnceCell<()>,
 }
 
 impl Routes {
-    pub(crate) fn add_declared(&self, queue: &str, is_replicated: bool) {
-        let declared = Declared { is_replicated, is_bound: OnceCell::new() };
-        self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared));
+    /// Notes a queue that was declared; `true` if it had been declared before.
+    pub(crate) fn add_declared(&self, queue: &str, found: Found) -> bool {
+        let Found { is_replicated, max_priority } = found;
+        let declared = Declared { is_replicated, max_priority, is_bound: OnceCell::new() };
+        self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared)).is_some()
+    }
+
+    /// The highest priority of a queue that was declared here, as far as the broker tells.
+    pub(crate) fn max_priority(&self, queue: &str) -> Option<u8> {
+        self.declared.borrow().get(queue)?.max_priority
     }
 
     /// Lets the messages come to a declared queue that others delay: a Celery with quorum queues publishes such messages to
-    /// exchanges that workers are to declare.
+    /// exchanges that workers are to declare. A classic queue only if there are such exchanges.
     pub(crate) async fn accept_delayed(
         &self,
         connection: &Connection,
@@ -51,6 +60,9 @@ impl Routes {
         let declared = self.declared.borrow().get(queue).cloned();
         let Some(declared) = declared else { return Ok(()) };
         if !delay::is_made(&connection.channel_unconfirmed().await?).await? {
+            if !declared.is_replicated {
+                return Ok(());
+            }
             self.delays.get_or_try_init(async || delay::make(connection).await).await?;
         }
         declared.bind(connection, queue).await

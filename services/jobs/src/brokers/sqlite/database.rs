@@ -35,6 +35,8 @@ pub(crate) struct Database {
     pub(crate) lease: Lease,
     /// Before this moment, no transaction begins: others may be waiting for the lock.
     pub(crate) gap_until: Instant,
+    /// Whether the last transaction that wrote found no room.
+    pub(crate) is_disk_full: bool,
     tags: u64,
     /// The number of consumers that have begun.
     begun: u64,
@@ -101,6 +103,7 @@ impl Database {
             file,
             lease: Lease::new(lease),
             gap_until: Instant::now(),
+            is_disk_full: false,
             tags: 0,
             begun: 0,
             held: BTreeMap::new(),

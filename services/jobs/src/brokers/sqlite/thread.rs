@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use pikake_traps::{Reply, future_wait, start_thread, yield_thread_before_sleep};
+use rusqlite::ErrorCode;
 
 use crate::broker::BrokerError;
 use crate::brokers::sqlite::bus::Subscriptions;
@@ -240,6 +241,23 @@ impl Thread {
         end(self.database);
     }
 
+    /// Logs that the disk is full, and that it is not any more, once each. `before` is how many rows had been written, if the
+    /// disk was full.
+    fn tell_of_disk(&mut self, done: &rusqlite::Result<()>, before: Option<i64>) {
+        let path = self.database.path.display();
+        match (done, before) {
+            (Err(error), None) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                tracing::warn!(%path, "the disk is full: jobs wait until there is room for their outcomes and messages");
+                self.database.is_disk_full = true;
+            }
+            (Ok(()), Some(before)) if changes(&self.database) > before => {
+                tracing::info!(%path, "the disk has room again, and jobs go on");
+                self.database.is_disk_full = false;
+            }
+            _ => {}
+        }
+    }
+
     fn serve(&mut self, mut calls: Vec<Box<dyn Call>>) {
         if let Err(error) = self.maintenance.look_around(&mut self.database) {
             self.database.fail(|| failed(&self.database.path, &error));
@@ -251,12 +269,14 @@ impl Thread {
         }
         let is_due = self.maintenance.may_fill(&self.database);
         if !calls.is_empty() || is_due {
+            let changes = self.database.is_disk_full.then(|| changes(&self.database));
             let done = transact(&mut self.database, |database| {
                 for call in &mut calls {
                     call.run(database)?;
                 }
                 self.maintenance.work(database)
             });
+            self.tell_of_disk(&done, changes);
             for call in calls {
                 let error = done.as_ref().err().map(|error| failed(&self.database.path, error));
                 call.finish(error);
@@ -265,6 +285,12 @@ impl Thread {
         }
         self.maintenance.rest(&mut self.database);
     }
+}
+
+/// How many rows have been written so far.
+fn changes(database: &Database) -> i64 {
+    let asked = database.db.query_row("SELECT total_changes()", [], |row| row.get(0));
+    asked.unwrap_or_default()
 }
 
 /// Does some work in a transaction.

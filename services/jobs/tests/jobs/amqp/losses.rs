@@ -27,6 +27,32 @@ fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {
     });
 }
 
+/// Also for a message that another one delays, whose way into the queue was deleted with the queue.
+#[test]
+fn a_worker_declares_its_deleted_queue_again() {
+    on_a_broker(async |_server, broker| {
+        let app = App::on(Rc::new(broker.clone())).default_queue("jobs").jobs(crate::add);
+        let worker = spawn(app.run_worker());
+        let sender = App::on(Rc::new(broker.clone())).default_queue("jobs");
+        let sender = sender.connect().await.unwrap();
+        let add = || crate::add.with(2, 3).on(&sender);
+        assert_eq!(add().send().await.unwrap().wait().await.unwrap(), 5);
+        let later = add().countdown(10 * SECOND).send().await.unwrap();
+        for _ in 0..2 {
+            let channel = broker.connection().channel().await.unwrap();
+            channel.delete_queue("jobs").await.unwrap();
+            sleep(3 * SECOND).await.unwrap();
+            let job = add().send().await.unwrap();
+            let value = timeout_after(SECOND, job.wait()).await.expect("somebody works");
+            assert_eq!(value.unwrap(), 5);
+        }
+        let value = timeout_after(10 * SECOND, later.wait()).await.expect("it comes");
+        assert_eq!(value.unwrap(), 5);
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+    });
+}
+
 #[test]
 fn who_waits_for_an_outcome_that_cannot_come_any_more_is_told() {
     on_a_broker(async |server, broker| {
