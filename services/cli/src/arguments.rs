@@ -1,6 +1,7 @@
 //! The command line's options, and their help texts.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::log::LogOptions;
+use crate::page::Token;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 the job failed, 2 wrong command line, 3 the broker cannot be reached \
                           or refuses, 4 timed out, 5 any other error, 130 SIGINT, 143 SIGTERM";
@@ -230,6 +232,8 @@ pub(crate) enum Shared {
         #[command(flatten)]
         watch: WatchOption,
     },
+    /// Serves a page about the queues and workers of a broker
+    Dashboard(DashboardOptions),
     /// Removes all ready and delayed jobs of a queue
     Purge {
         /// The queue
@@ -291,6 +295,32 @@ pub(crate) struct WorkerOptions {
     /// Whether to wait for a broker that is not there yet: `yes` or `no`
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no, default_value = "yes", action = ArgAction::Set)]
     pub(crate) wait_for_broker: bool,
+    /// Serves /healthz, /readyz, /metrics and the dashboard at this address, for example `127.0.0.1:8080`
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) token: TokenOption,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenOption {
+    /// The secret part of the dashboard's address; by default, a random one
+    #[arg(
+        long = "http-token",
+        value_name = "TOKEN",
+        env = "PIKAKE_HTTP_TOKEN",
+        hide_env_values = true
+    )]
+    pub(crate) value: Option<Token>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DashboardOptions {
+    /// The address of the page's server; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) token: TokenOption,
 }
 
 #[derive(Debug, Args)]

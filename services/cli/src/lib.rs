@@ -77,10 +77,12 @@
 mod arguments;
 mod completions;
 mod console;
+mod dashboard;
 mod dead;
 mod exec;
 mod log;
 mod output;
+mod page;
 mod queues;
 mod result;
 mod send;
@@ -194,6 +196,7 @@ fn shared<L: CommandFactory>(app: App, command: Shared, output: Output) -> Resul
             Shared::Send(options) => send::run(&app, options, output).await,
             Shared::Result { id } => result::run(&app, id, output).await,
             Shared::Status { queues, watch } => queues::status(&app, &queues, watch, output).await,
+            Shared::Dashboard(options) => dashboard::run(&app, options, output).await,
             Shared::Purge { queue, yes } => queues::purge(&app, &queue, yes, &output).await,
             Shared::Dead { command } => dead::run(&app, command, &output).await,
             Shared::Completions { .. } => Ok(()),

@@ -1,12 +1,7 @@
 //! `console --web`: a page about a process, for a browser of the same machine.
 //!
-//! Other users and other pages must not see or do anything:
-//!
-//! * the server listens on loopback only;
-//! * each address begins with a random token, without which every answer is 404;
-//! * a request must name a loopback host, so a foreign name that resolves to this machine (DNS rebinding) is refused;
-//! * what changes the process is a POST with the token in a header, which pages of other origins cannot send;
-//! * the page's policy admits nothing but its own files, and no frame around it.
+//! Besides what holds for each page (`page.rs`), the server listens on loopback only, and a request must name a loopback
+//! host: a foreign name that resolves to this machine (DNS rebinding) is refused.
 
 mod assets;
 mod bridge;
@@ -23,10 +18,11 @@ use pikake::{sleep, spawn};
 use serde_json::json;
 
 use crate::output::{Output, note};
+use crate::page::Token;
 use crate::session::{self, SignalMode};
 use crate::stop::Stop;
 use crate::web::bridge::Bridge;
-use crate::web::site::{Site, Token};
+use crate::web::site::Site;
 
 /// How many connections of browsers are open at a time. A page has six.
 const CONNECTIONS: usize = 100;

@@ -15,6 +15,7 @@ use pikake::{sleep, spawn};
 use serde_json::{Value, json};
 
 use crate::arguments::WorkerOptions;
+use crate::dashboard::{self, Bound};
 use crate::output::{Output, jobs_text, note, table};
 use crate::stop::{SIGNAL_BASE, Stop};
 
@@ -78,6 +79,19 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
             state.shutdown.replace(Some(handle));
         }
     });
+    let _serving = match options.http {
+        Some(address) => {
+            let bound = Bound::new(address, options.token.value).await?;
+            let state = state.clone();
+            let readiness = move || match (state.signals.get(), &*state.shutdown.borrow()) {
+                (0, Some(handle)) if !handle.has_begun() => Ok(()),
+                (0, None) => Err("the worker is connecting".to_owned()),
+                _ => Err("the worker is shutting down".to_owned()),
+            };
+            Some(dashboard::beside_worker(bound, app.clone(), Rc::new(readiness)))
+        }
+        None => None,
+    };
     if let Some(grace) = options.grace {
         worker = worker.grace(grace);
     }

@@ -1,16 +1,6 @@
 //! The files of the page, which the program contains.
 
-/// A file: its name, its media type, and its text.
-#[derive(Debug)]
-pub(crate) struct Asset {
-    name: &'static str,
-    pub(crate) media_type: &'static str,
-    pub(crate) text: &'static str,
-}
-
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+use crate::page::{Asset, CSS, HTML, SCRIPT};
 
 macro_rules! assets {
     ($($name:literal as $served:literal: $media_type:ident),* $(,)?) => {

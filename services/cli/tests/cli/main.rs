@@ -1,8 +1,9 @@
 //! Tests of the programs: the command line, its commands and examples, signals, the log, brokers that
-//! are away, RabbitMQ, and the page about a process.
+//! are away, RabbitMQ, and the pages about a process and about a broker.
 
 mod commands;
 mod console;
+mod dashboard;
 mod examples;
 mod log;
 mod outages;

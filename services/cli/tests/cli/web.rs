@@ -1,6 +1,6 @@
 //! `pikake console --web`: who is answered, what the process is asked, and what a browser shows.
 
-mod browser;
+pub(crate) mod browser;
 mod fake;
 mod live;
 mod site;
@@ -16,25 +16,41 @@ use serde_json::Value;
 use self::fake::Fake;
 use crate::support::{HANG, pikake, wait_for};
 
-/// The page's server. Dropped, it is killed.
-struct Page {
-    child: Child,
+/// The page's server. Dropped, it is killed, unless it is part of another program.
+pub(crate) struct Page {
+    child: Option<Child>,
     port: u16,
     token: String,
 }
 
 impl Page {
     /// The page about a process.
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the program");
         let mut line = String::new();
         let out = child.stdout.take().expect("piped");
         BufReader::new(out).read_line(&mut line).expect("an address");
-        let rest = line.trim_end().strip_prefix("http://127.0.0.1:");
+        let mut page = Self::at(line.trim_end());
+        page.child = Some(child);
+        page
+    }
+
+    /// The page at an address.
+    pub(crate) fn at(address: &str) -> Self {
+        let rest = address.strip_prefix("http://127.0.0.1:");
         let parts = rest.and_then(|rest| rest.strip_suffix('/')?.split_once('/'));
-        let (port, token) = parts.unwrap_or_else(|| panic!("no address: {line:?}"));
-        Self { port: port.parse().expect("a port"), token: token.to_owned(), child }
+        let (port, token) = parts.unwrap_or_else(|| panic!("no address: {address:?}"));
+        Self { port: port.parse().expect("a port"), token: token.to_owned(), child: None }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The path of the page, with the token.
+    pub(crate) fn path(&self) -> String {
+        format!("/{}/", self.token)
     }
 
     /// The page about a process of a test.
@@ -45,13 +61,13 @@ impl Page {
         Self::of(command)
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.token)
     }
 
     /// Sends a request as it is, and reads the answer to the end of the connection.
     #[track_caller]
-    fn send(&self, request: &str) -> Answer {
+    pub(crate) fn send(&self, request: &str) -> Answer {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("it listens");
         stream.set_read_timeout(Some(HANG)).expect("a timeout");
         stream.write_all(request.as_bytes()).expect("sent");
@@ -65,7 +81,7 @@ impl Page {
 
     /// A request of the page: the path is below the token.
     #[track_caller]
-    fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
         let Self { port, token, .. } = self;
         let length = body.len();
         self.send(&format!(
@@ -75,23 +91,24 @@ impl Page {
     }
 
     #[track_caller]
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.request("GET", path, "", "")
     }
 
     /// A POST as the page sends it.
     #[track_caller]
-    fn post(&self, path: &str, body: &str) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
         self.request("POST", path, &format!("X-Pikake-Token: {}\r\n", self.token), body)
     }
 
     /// Ends the server by a signal, and returns its exit code.
     #[track_caller]
-    fn interrupt(mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
+    pub(crate) fn interrupt(mut self) -> Option<i32> {
+        let child = self.child.as_mut().expect("a program of its own");
+        kill_process(Pid::from_child(child), Signal::INT).expect("it runs");
         let mut status = None;
         wait_for("the end of the page's server", || {
-            status = self.child.try_wait().expect("it can be waited for");
+            status = child.try_wait().expect("it can be waited for");
             status.is_some()
         });
         status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| -signal)))
@@ -100,23 +117,25 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
     }
 }
 
 /// The answer to a request.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// In small letters.
-    head: String,
-    body: String,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }

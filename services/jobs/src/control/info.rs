@@ -192,6 +192,17 @@ pub struct ControlEvent {
 }
 
 impl ControlEvent {
+    /// An event, for tests of programs.
+    pub fn new(
+        kind: impl Into<String>,
+        worker: impl Into<String>,
+        job: Option<String>,
+        at: f64,
+        fields: Map<String, Value>,
+    ) -> Self {
+        Self { kind: kind.into(), worker: worker.into(), job, at, fields }
+    }
+
     pub(crate) fn read(event: Value) -> Option<Self> {
         let Value::Object(mut fields) = event else { return None };
         let mut text = |name: &str| match fields.remove(name) {

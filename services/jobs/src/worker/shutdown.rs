@@ -15,6 +15,11 @@ impl ShutdownHandle {
         self.0.advance(Phase::Warm);
     }
 
+    /// Whether a shutdown has begun, by this handle, by a command or because the broker refuses.
+    pub fn has_begun(&self) -> bool {
+        self.0.phase() > Phase::Open
+    }
+
     /// The worker takes no more jobs, and interrupts the running ones, also after [`warm`](Self::warm).
     pub fn cold(&self) {
         self.0.advance(Phase::Cold);

@@ -1,9 +1,9 @@
-// Requests to the console's server, which passes them on to the process.
+// Requests to the server of the page.
 
 // The address is `/TOKEN/`.
 const token = location.pathname.split("/")[1];
 
-// A request that failed. `isLost`: the process cannot be reached.
+// A request that failed. `isLost`: the other side cannot be reached.
 export class Problem extends Error {
   constructor(message, isLost) {
     super(message);
@@ -18,15 +18,15 @@ async function request(path, options, patience) {
     response = await fetch(`api/${path}`, { ...options, signal, cache: "no-store" });
   } catch (error) {
     const text = error.name === "TimeoutError"
-      ? "the process does not answer"
-      : "`pikake console --web` does not answer; has it ended?";
+      ? "there is no answer in time"
+      : "the server of this page does not answer; has it ended?";
     throw new Problem(text, true);
   }
   let answer;
   try {
     answer = await response.json();
   } catch {
-    throw new Problem(`the console answered with status ${response.status}`, true);
+    throw new Problem(`the server of this page answered with status ${response.status}`, true);
   }
   if (!response.ok) {
     throw new Problem(answer.error, response.status === 502);

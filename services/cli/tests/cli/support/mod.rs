@@ -55,6 +55,10 @@ impl Place {
         Self { url, ..Self::new() }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -168,16 +172,16 @@ impl Running {
         Self { child, lines, out: Some(out), err: String::new() }
     }
 
-    /// Waits for a line with these words on its standard error.
+    /// Waits for a line with these words on its standard error, and returns it.
     #[track_caller]
-    pub(crate) fn until(&mut self, words: &str) {
+    pub(crate) fn until(&mut self, words: &str) -> String {
         loop {
             match self.lines.recv_timeout(HANG) {
                 Ok(line) => {
                     self.err += &line;
                     self.err.push('\n');
                     if line.contains(words) {
-                        return;
+                        return line;
                     }
                 }
                 Err(_) => panic!("it never said `{words}`, but: {}", self.err),

@@ -11,7 +11,7 @@ use crate::support::{Ended, run};
 const BUDGET: &str = "4000";
 
 /// The document of a view after a few seconds.
-pub(super) fn document(chromium: &PathBuf, page: &Page, view: &str) -> String {
+pub(crate) fn document(chromium: &PathBuf, page: &Page, view: &str) -> String {
     let profile = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(chromium);
     command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
@@ -27,7 +27,7 @@ pub(super) fn document(chromium: &PathBuf, page: &Page, view: &str) -> String {
 }
 
 #[track_caller]
-pub(super) fn assert_shows(document: &str, texts: &[&str]) {
+pub(crate) fn assert_shows(document: &str, texts: &[&str]) {
     for text in texts {
         assert!(document.contains(text), "`{text}` is not in: {document}");
     }

@@ -1,0 +1,258 @@
+//! The state of a broker and its workers, as the page's server has seen it last.
+//!
+//! ```text
+//!   idle ──(1)──▶ looks every two seconds ──(2)──▶ idle
+//! ```
+//!
+//! (1) A page asks ([`Looker::snapshot`]). (2) No page has asked for [`LEASE`]. Events of jobs are listened to in the same
+//! time; workers that had none on are asked for them, and asked to stop when nobody looks any more.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use pikake::jobs::{App, BrokerError, Control, ControlEvents, Counts, JobInfo, WorkerInfo};
+use pikake::sync::Event;
+use pikake::time::Deadline;
+use pikake::traps::{deadline_after, now, wall_time};
+use pikake::{Interrupted, sleep, timeout_after};
+use serde::Serialize;
+
+use crate::dashboard::history::History;
+
+/// How long the broker is looked at after the last request of a page.
+const LEASE: Duration = Duration::from_secs(60);
+/// The pause between two looks.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long a look may take before it is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many running or reserved jobs a snapshot has.
+const MOST_JOBS: usize = 500;
+
+/// A queue of the page. `counts` is absent if the broker does not say, and `error` then says why.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    ready: u64,
+    taken: Option<u64>,
+    delayed: u64,
+    dead: u64,
+    consumers: Option<u64>,
+    is_paused: bool,
+    error: Option<String>,
+}
+
+/// What was seen of a broker and its workers. Times are seconds since 1970.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Snapshot {
+    at: f64,
+    broker: String,
+    /// `open`, or what is wrong with the connection.
+    state: String,
+    pub(crate) queues: Vec<Queue>,
+    workers: Vec<WorkerInfo>,
+    running: Vec<JobInfo>,
+    running_count: usize,
+    reserved: Vec<JobInfo>,
+    reserved_count: usize,
+    /// Why the last look failed; the rest is of the look before it.
+    error: Option<String>,
+}
+
+/// Looks at a broker while a page wants it.
+pub(crate) struct Looker {
+    app: App,
+    /// When the last page asked; `None` if none did.
+    asked: Cell<Option<Deadline>>,
+    is_wanted: Event,
+    has_looked: Event,
+    snapshot: RefCell<Snapshot>,
+    history: RefCell<History>,
+}
+
+impl Looker {
+    pub(crate) fn new(app: App) -> Rc<Self> {
+        let snapshot = Snapshot { broker: app.redacted_url(), ..Snapshot::default() };
+        Rc::new(Self {
+            app,
+            asked: Cell::new(None),
+            is_wanted: Event::new(),
+            has_looked: Event::new(),
+            snapshot: RefCell::new(snapshot),
+            history: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn app(&self) -> &App {
+        &self.app
+    }
+
+    pub(crate) fn history(&self) -> Ref<'_, History> {
+        self.history.borrow()
+    }
+
+    /// The last snapshot, after the first one was made; it is followed by others for a while.
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Interrupted> {
+        self.want();
+        self.has_looked.wait().await?;
+        Ok(self.snapshot.borrow().clone())
+    }
+
+    /// Has the broker looked at for a while.
+    pub(crate) fn want(&self) {
+        self.asked.set(Some(deadline_after(LEASE)));
+        self.is_wanted.set();
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.asked.get().is_some_and(|until| !until.is_due(now()))
+    }
+
+    /// Looks again and again while a page wants it.
+    pub(crate) async fn run(self: Rc<Self>) {
+        loop {
+            if self.is_wanted.wait().await.is_err() {
+                return;
+            }
+            // The workers whose events of jobs this look has turned on.
+            let mut turned_on = BTreeSet::new();
+            while self.is_wanted() {
+                let looked = timeout_after(PATIENCE, self.look(&mut turned_on)).await;
+                let error = match looked {
+                    Ok(Ok(snapshot)) => {
+                        *self.snapshot.borrow_mut() = snapshot;
+                        None
+                    }
+                    Ok(Err(BrokerError::Interrupted(_))) => return,
+                    Ok(Err(error)) => Some(error.to_string()),
+                    Err(_) => Some(format!("the broker does not answer within {PATIENCE:?}")),
+                };
+                self.tell(error);
+                if sleep(INTERVAL).await.is_err() {
+                    return;
+                }
+            }
+            self.is_wanted.clear();
+            self.has_looked.clear();
+            if !turned_on.is_empty() {
+                drop(self.app.control().to(turned_on).enable_events(false).await);
+            }
+        }
+    }
+
+    /// Completes the snapshot, and notifies the requests that wait for the first one.
+    fn tell(&self, error: Option<String>) {
+        let mut snapshot = self.snapshot.borrow_mut();
+        snapshot.error = error;
+        snapshot.state = self.state();
+        self.has_looked.set();
+    }
+
+    /// `open`, or what is wrong with the connection.
+    pub(crate) fn state(&self) -> String {
+        self.app.broker().map_or_else(|_| "not connected".to_owned(), |broker| broker.state())
+    }
+
+    async fn look(&self, turned_on: &mut BTreeSet<String>) -> Result<Snapshot, BrokerError> {
+        let app = &self.app;
+        let control = app.control();
+        let workers = control.workers().await?;
+        let mut running = control.running().await?;
+        let mut reserved = control.reserved().await?;
+        turn_events_on(&control, &workers, turned_on).await?;
+        let paused = control.paused().await?;
+        let broker = app.broker()?;
+        let mut names: BTreeSet<String> = app.queues().into_keys().collect();
+        names.extend(broker.queues().await?.into_iter().flatten());
+        names.extend(workers.iter().flat_map(|worker| worker.queues.iter().cloned()));
+        let mut queues = Vec::new();
+        for name in names {
+            let counted = broker.counts(&name).await;
+            let is_paused = paused.contains(&name);
+            queues.push(match counted {
+                Ok(counts) => queue(name, counts, is_paused, None),
+                Err(error @ BrokerError::Refused(_)) => {
+                    queue(name, Counts::default(), is_paused, Some(error.to_string()))
+                }
+                Err(error) => return Err(error),
+            });
+        }
+        let (running_count, reserved_count) = (running.len(), reserved.len());
+        running.truncate(MOST_JOBS);
+        reserved.truncate(MOST_JOBS);
+        Ok(Snapshot {
+            at: seconds(wall_time()),
+            broker: app.redacted_url(),
+            state: String::new(),
+            queues,
+            workers,
+            running,
+            running_count,
+            reserved,
+            reserved_count,
+            error: None,
+        })
+    }
+
+    /// Listens to events while a page wants it.
+    pub(crate) async fn listen(self: Rc<Self>) {
+        loop {
+            if self.is_wanted.wait().await.is_err() {
+                return;
+            }
+            let heard = match self.app.control().events().await {
+                Ok(events) => self.hear(events).await,
+                Err(error) => Err(error),
+            };
+            match heard {
+                Ok(()) => {}
+                Err(BrokerError::Interrupted(_)) => return,
+                Err(error) => tracing::debug!(%error, "no events come"),
+            }
+            if sleep(INTERVAL).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn hear(&self, mut events: ControlEvents) -> Result<(), BrokerError> {
+        while self.is_wanted() {
+            // Workers send heartbeats, but there may be none.
+            if let Ok(event) = timeout_after(INTERVAL, events.next()).await {
+                self.history.borrow_mut().add(&event?, seconds(wall_time()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks workers whose events were not asked for yet.
+async fn turn_events_on(
+    control: &Control,
+    workers: &[WorkerInfo],
+    turned_on: &mut BTreeSet<String>,
+) -> Result<(), BrokerError> {
+    let new: Vec<_> = workers.iter().map(|worker| worker.name.clone()).collect();
+    let new: Vec<_> = new.into_iter().filter(|name| !turned_on.contains(name)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    for answer in control.clone().to(new).enable_events(true).await? {
+        // A worker whose events were on before keeps them.
+        if answer.result.is_ok_and(|told| told["ok"] == "task events enabled") {
+            turned_on.insert(answer.worker);
+        }
+    }
+    Ok(())
+}
+
+fn queue(name: String, counts: Counts, is_paused: bool, error: Option<String>) -> Queue {
+    let Counts { ready, taken, delayed, dead, consumers, .. } = counts;
+    Queue { name, ready, taken, delayed, dead, consumers, is_paused, error }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(moment: SystemTime) -> f64 {
+    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
