@@ -85,7 +85,7 @@ impl Schedule {
     ///
     /// [`WrongSchedule`] if a field is wrong, no such time comes, or the system knows no such zone.
     pub fn cron<T>(fields: &str, zone_name: &str, call: Call<T>) -> Result<Self, WrongSchedule> {
-        fields.parse::<Cron>().map_err(WrongSchedule)?;
+        Cron::check(fields).map_err(WrongSchedule)?;
         zone(zone_name).map_err(WrongSchedule)?;
         let when = When::Cron { cron: fields.to_owned(), zone: zone_name.to_owned() };
         Ok(Self::new(when, call))

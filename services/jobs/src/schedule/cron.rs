@@ -63,17 +63,13 @@ impl FromStr for Cron {
         };
         let mut weekday = field(weekday, "day of the week", 0, 7, &DAYS, 0)?;
         weekday.bits |= weekday.bits >> 7 & 1;
-        let cron = Self {
+        Ok(Self {
             minute: field(minute, "minute", 0, 59, &[], 0)?,
             hour: field(hour, "hour", 0, 23, &[], 0)?,
             day: field(day, "day", 1, 31, &[], 0)?,
             month: field(month, "month", 1, 12, &MONTHS, 1)?,
             weekday,
-        };
-        match cron.next(Timestamp::UNIX_EPOCH, &TimeZone::UTC) {
-            Some(_) => Ok(cron),
-            None => Err(format!("`{text}` never comes")),
-        }
+        })
     }
 }
 
@@ -125,6 +121,14 @@ fn field(
 }
 
 impl Cron {
+    /// Checks a text, also for whether such a time ever comes.
+    pub(crate) fn check(text: &str) -> Result<(), String> {
+        match text.parse::<Self>()?.next(Timestamp::UNIX_EPOCH, &TimeZone::UTC) {
+            Some(_) => Ok(()),
+            None => Err(format!("`{text}` never comes")),
+        }
+    }
+
     /// The first moment after another one.
     pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         // A day earlier, since a skipped day moves to the next one.
@@ -267,7 +271,7 @@ mod tests {
             ("+5 * * * *", "`+5` (minute)"),
             (", * * * *", "`,` (minute)"),
         ] {
-            let error = cron.parse::<Cron>().unwrap_err();
+            let error = Cron::check(cron).unwrap_err();
             assert!(error.contains(part), "{cron}: {error}");
         }
         assert!(zone("Europe/Pikake").is_err());

@@ -51,7 +51,7 @@ const QUIET: Duration = Duration::from_millis(200);
 const RENEW_EVERY: Duration = Duration::from_secs(600);
 
 /// The longest sleep until a time of the wall clock, which may be set meanwhile.
-const LONGEST_SLEEP: Duration = Duration::from_secs(15);
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -122,13 +122,13 @@ pub(crate) struct State {
 
 /// A job that is due.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Due {
+pub(crate) struct DueJob {
     pub(crate) name: String,
     pub(crate) moment: Timestamp,
     pub(crate) task: Task,
 }
 
-impl Due {
+impl DueJob {
     /// The id of the job: the same for all that send it for this moment.
     pub(crate) fn id(&self) -> String {
         format!("{}@{}", self.name, self.moment)
@@ -220,7 +220,7 @@ impl State {
     }
 
     /// The jobs to be sent now. The moments that are skipped count as sent.
-    pub(crate) fn due(&mut self, now: Timestamp) -> Vec<Due> {
+    pub(crate) fn due(&mut self, now: Timestamp) -> Vec<DueJob> {
         let mut due = Vec::new();
         for (name, entry) in &mut self.entries {
             if entry.is_paused {
@@ -244,7 +244,7 @@ impl State {
             if sent == 0 {
                 entry.last = last;
             }
-            due.extend(moments[moments.len() - sent..].iter().map(|moment| Due {
+            due.extend(moments[moments.len() - sent..].iter().map(|moment| DueJob {
                 name: name.clone(),
                 moment: *moment,
                 task: entry.task.clone(),
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// The job of a moment was sent.
-    pub(crate) fn sent(&mut self, due: &Due, now: Timestamp) {
+    pub(crate) fn sent(&mut self, due: &DueJob, now: Timestamp) {
         if let Some(entry) = self.entries.get_mut(&due.name) {
             entry.last = entry.last.max(due.moment);
             entry.sent = Some(now);

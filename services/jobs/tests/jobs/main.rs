@@ -3,6 +3,7 @@
 mod acks;
 #[cfg(feature = "amqp")]
 mod amqp;
+mod book;
 mod control;
 mod extremes;
 mod followed;
