@@ -126,6 +126,8 @@ pub(crate) struct Running {
     is_interrupted: Cell<bool>,
     /// The service's own handler was polled, and not only the interceptors around it.
     pub(crate) is_begun: Cell<bool>,
+    /// The call is answered. A handler that an interceptor has kept does not begin any more.
+    pub(crate) has_ended: Cell<bool>,
 }
 
 impl Running {
@@ -142,6 +144,7 @@ impl Running {
             grace: RefCell::default(),
             is_interrupted: Cell::new(false),
             is_begun: Cell::new(false),
+            has_ended: Cell::new(false),
         })
     }
 
@@ -327,8 +330,8 @@ impl EndOfCall {
                 value.take().map_or(Ok(()), |value| value.encode(codec, body))
             }));
             match encoded {
-                Ok(encoded) => encoded.map_err(NotSent::Answer),
-                Err(payload) => Err(NotSent::Panicked(Panic::new(payload))),
+                Ok(encoded) => encoded.map_err(AnswerFailure::Answer),
+                Err(payload) => Err(AnswerFailure::Panicked(Panic::new(payload))),
             }
         });
         drop_value(value);
@@ -337,13 +340,13 @@ impl EndOfCall {
                 self.is_answered.set(true);
                 self.outcome.set(outcome);
             }
-            Err(NotSent::Answer(text)) => self.fail(Failure::Answer, &text),
-            Err(NotSent::Panicked(panic)) => self.panicked(&panic),
-            Err(NotSent::Packet(error @ PacketError::TooLarge { .. })) => {
+            Err(AnswerFailure::Answer(text)) => self.fail(Failure::Answer, &text),
+            Err(AnswerFailure::Panicked(panic)) => self.panicked(&panic),
+            Err(AnswerFailure::Packet(error @ PacketError::TooLarge { .. })) => {
                 self.fail(Failure::Answer, &error.to_string());
             }
             // The connection has failed, and nobody waits.
-            Err(NotSent::Packet(_)) => self.is_answered.set(true),
+            Err(AnswerFailure::Packet(_)) => self.is_answered.set(true),
         }
     }
 
@@ -370,14 +373,14 @@ fn drop_value<V>(value: V) {
 }
 
 /// Why an answer is not sent.
-enum NotSent {
+enum AnswerFailure {
     /// It cannot be written.
     Answer(String),
     Panicked(Panic),
     Packet(PacketError),
 }
 
-impl From<PacketError> for NotSent {
+impl From<PacketError> for AnswerFailure {
     fn from(error: PacketError) -> Self {
         Self::Packet(error)
     }
@@ -392,6 +395,7 @@ impl Drop for EndOfCall {
             };
             self.session.put_failure(&self.running, failure, "the handler was dropped");
         }
+        self.running.has_ended.set(true);
         self.session.call_ended(self.running.info.id);
         self.figures.ended(self.outcome.get(), self.began);
         if !self.span.is_disabled() {

@@ -336,7 +336,7 @@ impl Core {
         };
         attempts.set(attempts.get() + 1);
         let mut under_way = vec![first];
-        if progress.get() == Progress::NotSent {
+        if progress.get() == Progress::Unsent {
             under_way.clear();
         }
         under_way.push(Box::pin(self.attempt(call, other, progress)));

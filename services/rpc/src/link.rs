@@ -27,7 +27,7 @@ use pikake_traps::{
 use crate::codec::{ArgumentWriter, Codec};
 use crate::error::{CallError, CallFailure, Executed};
 use crate::packet_error::PacketError;
-use crate::packets::{Outbox, Packet, PacketOptions, PacketReader, PacketWriter, open};
+use crate::packets::{MANY, Outbox, Packet, PacketOptions, PacketReader, PacketWriter, open};
 use crate::protocol::{
     ANSWER, CANCEL, CREDIT, ClientGreeting, DEADLINE, END, ITEM, LEAVE, METADATA, MOST_CHANNELS,
     NOTICE, REQUEST, STOP, ServerGreeting, put_metadata,
@@ -62,7 +62,7 @@ pub(crate) struct LinkOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Progress {
     #[default]
-    NotSent,
+    Unsent,
     Sent,
     /// The request has channels, which travel once.
     SentWithChannels,
@@ -131,7 +131,7 @@ impl Link {
             Ok(server) => server,
             Err(error) => return Err(reader.fail(error)),
         };
-        let places = usize::try_from(server.calls.min(MOST_CALLS)).unwrap_or(usize::MAX / 2);
+        let places = usize::try_from(server.calls.min(MOST_CALLS)).unwrap_or(MANY);
         let link = Rc::new(Self {
             out: packets.out().clone(),
             packets: RefCell::new(Some(packets)),
@@ -204,10 +204,10 @@ impl Link {
                     put_number(bytes, left);
                 }
                 if !metadata.is_empty() {
-                    put_metadata(bytes, metadata).map_err(NotSent::Arguments)?;
+                    put_metadata(bytes, metadata).map_err(RequestFailure::Arguments)?;
                 }
                 let mut writer = ArgumentWriter::new(self.codec, bytes);
-                (arguments.borrow_mut())(&mut writer).map_err(NotSent::Arguments)?;
+                (arguments.borrow_mut())(&mut writer).map_err(RequestFailure::Arguments)?;
                 writer.finish();
                 Ok(())
             })
@@ -226,16 +226,16 @@ impl Link {
                 channel.close();
             }
             return Err(not_sent(match error {
-                NotSent::Arguments(text) => CallFailure::Encode(text),
-                NotSent::Packet(error @ PacketError::TooLarge { .. }) => {
+                RequestFailure::Arguments(text) => CallFailure::Encode(text),
+                RequestFailure::Packet(error @ PacketError::TooLarge { .. }) => {
                     CallFailure::Encode(error.to_string())
                 }
-                NotSent::Packet(error) => CallFailure::Connection(error),
+                RequestFailure::Packet(error) => CallFailure::Connection(error),
             }));
         }
         self.next.set(id + 1);
         let queued = self.out.queued();
-        if progress.get() == Progress::NotSent {
+        if progress.get() == Progress::Unsent {
             progress.set(Progress::Sent);
         }
         if method.is_notice {
@@ -314,13 +314,16 @@ impl Link {
     fn take(&self, packet: Packet<'_>) -> Result<(), PacketError> {
         let id = packet.id;
         if packet.kind == LEAVE {
-            self.last_taken.set(Some(self.last_taken.get().map_or(id, |last| last.min(id))));
+            let before = self.last_taken.replace(Some(id));
+            self.last_taken.set(Some(before.map_or(id, |last| last.min(id))));
             let not_taken = self.calls.borrow_mut().split_off(&(id.saturating_add(1)));
             for call in not_taken.into_values() {
                 self.ended(&call, End::NotTaken);
             }
-            // The first that waits for a place learns it, and passes the place on.
-            self.places.give(1);
+            if before.is_none() {
+                // All that wait for a place learn it.
+                self.places.give(MANY);
+            }
             self.end_if_left();
             return Ok(());
         }
@@ -360,8 +363,8 @@ impl Link {
         for call in calls.into_values() {
             self.ended(&call, End::Lost(error.clone()));
         }
-        // The first that waits for a place learns it, and passes the place on.
-        self.places.give(1);
+        // All that wait for a place learn it.
+        self.places.give(MANY);
     }
 
     /// Ends the connection when everything is written.
@@ -404,12 +407,12 @@ fn head(
     ((kind, flags), left)
 }
 
-enum NotSent {
+enum RequestFailure {
     Arguments(String),
     Packet(PacketError),
 }
 
-impl From<PacketError> for NotSent {
+impl From<PacketError> for RequestFailure {
     fn from(error: PacketError) -> Self {
         Self::Packet(error)
     }

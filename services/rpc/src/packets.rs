@@ -58,6 +58,8 @@ const LEAST_BEAT: Duration = Duration::from_millis(100);
 const LEAST_SILENCE: Duration = Duration::from_millis(100 * (BEATS as u64 + 1));
 /// The bytes that a reader asks for at first, and again after it was idle.
 const LEAST_READ: usize = 1024;
+/// More permits than a queue has waiters.
+pub(crate) const MANY: usize = usize::MAX / 4;
 /// A buffer that has grown beyond this is not kept.
 const KEPT_SIZE: usize = 64 * 1024;
 
@@ -282,7 +284,7 @@ pub(crate) struct Outbox {
     turn: WaitQueue,
     /// The sender whose turn it is waits here.
     room: WaitQueue,
-    /// The waits for the end of the task, or of what was queued.
+    /// The waits for the end of the task, and for bytes to be written.
     ended: WaitQueue,
     /// The waits for a failure, beside that of the reader.
     failed: WaitQueue,
@@ -332,7 +334,11 @@ impl Outbox {
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(failure) = &*self.failure.borrow() {
-            return Err(failure.clone().into());
+            return Err(match failure {
+                // A packet of the peer was too large, and not this one.
+                PacketError::TooLarge { .. } => PacketError::Disconnected.into(),
+                failure => failure.clone().into(),
+            });
         }
         if self.is_finished.get() {
             return Err(PacketError::Disconnected.into());
@@ -414,6 +420,19 @@ impl Outbox {
         Ok(())
     }
 
+    /// Waits until there is room, or the connection has failed, for a caller that sends nothing. It has no turn, so no sender
+    /// that nobody polls holds it up.
+    pub(crate) async fn wait_until_written(
+        &self,
+        place: &'static Location<'static>,
+    ) -> Result<(), Interrupted> {
+        while !self.has_room() && self.failure.borrow().is_none() {
+            let about = || About::new(format!("the peer to take {} bytes", self.waiting()));
+            signal(&self.ended, place, about).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the connection has failed. For listings, `about` says what goes on meanwhile.
     pub(crate) async fn failed(
         &self,
@@ -428,12 +447,18 @@ impl Outbox {
 
     /// Ends the connection, unless it has failed before. Returns the first failure.
     pub(crate) fn fail(&self, error: PacketError) -> PacketError {
+        let is_first = self.failure.borrow().is_none();
         let first = self.failure.borrow_mut().get_or_insert(error).clone();
+        if is_first {
+            // Also the senders behind one that nobody polls learn it.
+            self.turn.give(MANY);
+        }
         let unsent = self.bytes.take().len() as u64;
         if unsent > 0 {
             self.begun.set(self.queued.get() - unsent);
         }
         self.room.wake(usize::MAX);
+        self.ended.wake(usize::MAX);
         self.work.wake(1);
         if let Some(writer) = &*self.writer.borrow() {
             writer.request_cancel("the connection has failed");

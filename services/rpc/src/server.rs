@@ -112,9 +112,12 @@ impl Core {
             running.is_begun.set(true);
             return handler;
         }
-        let begun = running.clone();
+        let call = running.clone();
         let handler: Handler = Box::pin(async move {
-            begun.is_begun.set(true);
+            if call.has_ended.get() {
+                return Answer::refused("the call has ended");
+            }
+            call.is_begun.set(true);
             handler.await
         });
         let around = |next, interceptor: &Interceptor| interceptor(&running.info, next);
@@ -264,7 +267,8 @@ impl Server {
     /// interceptors that were added first are the outer ones.
     ///
     /// An interceptor gets the call and its handler, which begins when the interceptor awaits it. Both run in the task of
-    /// the call, so [`current_call`](crate::current_call) is set, and an interruption of the call reaches both.
+    /// the call, so [`current_call`](crate::current_call) is set, and an interruption of the call reaches both. A handler that
+    /// an interceptor has kept does not begin after the end of the call.
     ///
     /// # Examples
     ///

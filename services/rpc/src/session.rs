@@ -262,7 +262,7 @@ impl Session {
                     false => closing.begun().await,
                 }
             };
-            let room = self.out.wait_for_room(Location::caller());
+            let room = self.out.wait_until_written(Location::caller());
             let changed = either(pin!(room), pin!(begun)).await.either();
             changed.map_err(PacketError::Interrupted)?;
         }

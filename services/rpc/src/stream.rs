@@ -78,7 +78,7 @@ use crate::wire::put_number;
 /// let squares = SquaresClient::new(Client::tcp("127.0.0.1:7000"));
 /// let (numbers, to_square) = channel(4);
 /// let (squared, results) = channel(4);
-/// let call = pikake::spawn(async move { squares.square(to_square, squared).await });
+/// let call = pikake::spawn(squares.square(to_square, squared));
 /// numbers.send(3).await.unwrap();
 /// assert_eq!(results.next().await.unwrap(), Some(9));
 /// numbers.send(4).await.unwrap();

@@ -1,8 +1,10 @@
 //! Both sides of calls against peers that keep to the packets, and not to the protocol of calls.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use pikake::kernel::inspect::kernel_figures;
@@ -35,6 +37,7 @@ trait Victim {
     async fn stubborn(&self);
     async fn sum(&self, numbers: Receiver<u64>) -> u64;
     async fn count(&self, numbers: Sender<u64>) -> u64;
+    async fn hold(&self, blocks: Sender<Vec<u8>>) -> bool;
     #[notice]
     async fn note(&self);
 }
@@ -104,6 +107,16 @@ impl Victim for Calls {
             sent += 1;
         }
         sent
+    }
+
+    /// Begins to send a second block, and lets the send be.
+    async fn hold(&self, blocks: Sender<Vec<u8>>) -> bool {
+        let _begun = self.begun();
+        blocks.send(vec![0; 100_000]).await.unwrap();
+        let mut second = pin!(blocks.send(vec![0; 100_000]));
+        let is_waiting = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+        self.note(sleep(LONG).await);
+        is_waiting
     }
 
     async fn note(&self) {
@@ -405,6 +418,65 @@ fn a_client_that_takes_no_answers_is_let_go() {
         drop(raw);
         sleep(2 * LONG).await.unwrap();
         assert_eq!(kernel_figures().tasks, 1, "tasks are left");
+    });
+}
+
+/// A handler has begun to send, and nobody polls the send.
+#[test]
+fn an_unpolled_send_does_not_stop_the_server() {
+    pikake::sim::example(async {
+        let calls = Calls::default();
+        let (here, there) = MemoryStream::pair(4_096);
+        let packets = PacketOptions::new().queue_limit(1_000).stall(2 * LONG);
+        let server = Server::new().add(VictimServer::new(calls.clone())).packets(packets);
+        let serving = spawn(server.serve_connection(there));
+        let (packets, sender) = open(here, PacketOptions::new().greeting([0, 4])).await.unwrap();
+        let mut raw = Raw { packets, sender };
+        raw.request(REQUEST, 1, ".hold", &[0]).await;
+        sleep(Duration::from_secs(1)).await.unwrap();
+        raw.request(REQUEST, 2, ".add", &[1]).await;
+        assert_eq!(raw.next().await.unwrap().0, ITEM);
+        let answer = timeout_after(Duration::from_secs(60), raw.next()).await.expect("an answer");
+        assert_eq!(answer.map(|(kind, _, id, _)| (kind, id)), Some((ANSWER, 2)));
+        raw.send(CANCEL, 1, &[]).await;
+        while let Some((kind, _, id, body)) = raw.next().await {
+            if kind == ANSWER {
+                assert_eq!((id, &body[..]), (1, &[1][..]));
+                break;
+            }
+        }
+        drop(raw);
+        let _ = timeout_after(LONG, serving).await.expect("the server goes on");
+    });
+}
+
+/// Calls wait for a place, and nobody polls some of them.
+#[test]
+fn a_lost_connection_ends_calls_behind_unpolled_ones() {
+    pikake::sim::example(async {
+        let (here, there) = MemoryStream::pair(4_096);
+        let stream = Cell::new(Some(there));
+        let client = Client::builder().attempts(1).server("attacker", move || {
+            let stream = stream.take();
+            async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
+        });
+        let victim = VictimClient::new(client.build());
+        let opened = spawn(open(here, PacketOptions::new().greeting([1, 2])));
+        let under_way = spawn(victim.add(1));
+        let mut raw = opened.await.unwrap().unwrap();
+        assert_eq!(raw.0.next().await.unwrap().unwrap().kind, REQUEST);
+        let mut unpolled =
+            [Box::pin(victim.add(2)), Box::pin(victim.add(3)), Box::pin(victim.add(4))];
+        for call in &mut unpolled {
+            assert!(poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await);
+        }
+        let last = spawn(victim.add(5));
+        sleep(Duration::from_secs(1)).await.unwrap();
+        drop(raw);
+        assert!(under_way.await.unwrap().is_err());
+        let error = timeout_after(LONG, last).await.expect("the failure").unwrap().unwrap_err();
+        assert!(matches!(error.failure, CallFailure::Connection(_)), "{error}");
+        assert_eq!(error.executed, Executed::No);
     });
 }
 

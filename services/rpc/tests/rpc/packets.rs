@@ -781,3 +781,34 @@ fn packets_that_are_not_sent_delay_no_heartbeat() {
         assert!(peer.await.unwrap().unwrap());
     });
 }
+
+/// The sender that has the turn is not polled.
+#[test]
+fn a_failure_reaches_senders_behind_one_that_sleeps() {
+    pikake::sim::example(async {
+        let ((_reader, sender), there) = against_raw(PacketOptions::new().queue_limit(1)).await;
+        let _ = sender.send(Packet::new(1, 0, &[0; 900_000])).await;
+        let _ = sender.send(Packet::new(1, 0, &[0; 900_000])).await;
+        let mut first = pin!(sender.send(Packet::new(1, 1, b"")));
+        let polled = poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending()));
+        assert!(polled.await);
+        let other = sender.clone();
+        let second = spawn(async move { other.send(Packet::new(1, 2, b"")).await });
+        sleep(Duration::from_millis(1)).await.unwrap();
+        drop(there);
+        let sent = timeout_after(Duration::from_secs(3_600), second).await.expect("the failure");
+        assert!(sent.unwrap().is_err());
+    });
+}
+
+/// The limit that the peer's packet broke is none of what is sent next.
+#[test]
+fn a_too_large_packet_of_the_peer_ends_later_sends() {
+    pikake::sim::example(async {
+        let ((mut reader, sender), there) = against_raw(PacketOptions::new().frame_limit(10)).await;
+        there.write_all(&frame(1, 0, 1, &[0; 11])).await.unwrap();
+        assert!(matches!(reader.next().await, Err(PacketError::TooLarge { .. })));
+        let sent = sender.send(Packet::new(1, 1, b"")).await;
+        assert!(matches!(sent, Err(PacketError::Disconnected)), "{sent:?}");
+    });
+}

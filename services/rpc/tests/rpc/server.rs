@@ -1056,6 +1056,28 @@ fn further_connections_wait() {
     );
 }
 
+/// An interceptor keeps the handler of a call that it refuses.
+#[test]
+fn a_kept_handler_does_not_begin_after_its_call() {
+    let kept = Rc::new(RefCell::new(None));
+    let keeping = kept.clone();
+    with_shop(
+        move |server| {
+            server.intercept(async move |_: Rc<CallInfo>, next: Handler| {
+                keeping.replace(Some(next));
+                Answer::refused("later")
+            })
+        },
+        async move |shop, keeper| {
+            let error = shop.wait(10).await.unwrap_err();
+            assert_eq!(error.executed(), Executed::No);
+            let handler = kept.take().unwrap();
+            assert!(handler.await.is_error());
+            assert_eq!(keeper.0.begun.get(), 0);
+        },
+    );
+}
+
 /// Interceptors end calls before and after the handler, and the caller learns whether the handler has begun.
 #[test]
 fn failures_tell_whether_the_handler_began() {
