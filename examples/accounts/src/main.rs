@@ -87,7 +87,7 @@ async fn show() -> Result<(), Box<dyn Error>> {
     // Any server tells the changes, as far as it knows them, and goes on with those that happen.
     let left = AccountsClient::new(connect(&servers[0].address));
     let (sender, changes) = channel(16);
-    let telling = spawn(async move { left.changes(0, sender).await });
+    let telling = spawn(left.changes(0, sender));
     let mut amounts = Vec::new();
     while amounts.len() < 2 {
         let change = changes.next().await?.ok_or("the changes ended early")?;

@@ -222,20 +222,19 @@ impl Node {
     /// Whether most servers would vote for this one. A server that alone has lost the leader does not unseat it.
     async fn would_win(&self) -> Result<bool, Interrupted> {
         let (epoch, log) = (self.disk.epoch.get() + 1, self.end_of_log());
-        self.most_agree(|replica| async move { replica.would_vote(epoch, log).await }).await
+        self.most_agree(|replica| replica.would_vote(epoch, log)).await
     }
 
     /// Asks for votes. Returns whether most servers gave theirs.
     async fn stand(&self) -> Result<bool, Interrupted> {
         let (epoch, id, log) = (self.disk.epoch.get() + 1, self.id, self.end_of_log());
         self.begin_epoch(epoch, Some(id));
-        let ask = |replica: ReplicaClient| async move { replica.vote(epoch, id, log).await };
-        let is_elected = self.most_agree(ask).await?;
+        let is_elected = self.most_agree(|replica| replica.vote(epoch, id, log)).await?;
         Ok(is_elected && self.disk.epoch.get() == epoch)
     }
 
     /// Asks the others, and waits until most servers agree, with this one, or no further answer can come.
-    async fn most_agree<F>(&self, ask: impl Fn(ReplicaClient) -> F) -> Result<bool, Interrupted>
+    async fn most_agree<F>(&self, ask: impl Fn(&ReplicaClient) -> F) -> Result<bool, Interrupted>
     where
         F: Future<Output = Result<(Epoch, bool), CallError>> + 'static,
     {
@@ -243,7 +242,7 @@ impl Node {
         let asking: Vec<_> = self
             .others()
             .map(|other| {
-                let (answers, asked) = (answers.clone(), ask(self.replicas[other].clone()));
+                let (answers, asked) = (answers.clone(), ask(&self.replicas[other]));
                 spawn(async move {
                     let answer = timeout_after(CALL_LIMIT, asked).await;
                     answers.put(answer.ok().and_then(Result::ok)).await

@@ -220,8 +220,7 @@ async fn watch(world: Rc<World>, id: usize) {
     let mut next = 0;
     loop {
         let (sender, changes) = channel(4);
-        let server = server.clone();
-        let telling = spawn(async move { server.changes(next, sender).await }).cancel_on_drop();
+        let telling = spawn(server.changes(next, sender)).cancel_on_drop();
         while let Ok(Some(change)) = changes.next().await {
             assert_eq!(change.number, next, "changes come in order");
             let before = world.told.borrow_mut().insert(next, change.clone());
