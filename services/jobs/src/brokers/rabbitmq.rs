@@ -82,10 +82,11 @@ struct Session {
     publisher: Publisher,
     routes: Routes,
     unsettled: Rc<UnsettledDeliveries>,
-    /// The channels that hold the members of chords, until these are ended.
-    chords: RefCell<BTreeMap<String, Channel>>,
     /// The channel that control messages go over, once there was one.
     bus: RefCell<Option<Channel>>,
+    /// The channels over which members join chords, by chord, place and id of the member. A channel holds the members of a
+    /// chord until the chord is ended.
+    chords: RefCell<BTreeMap<(String, u64, String), Channel>>,
 }
 
 impl AmqpBroker {
@@ -318,19 +319,29 @@ impl Broker for AmqpBroker {
         member: &'a ChordMember,
     ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
         Box::pin(async move {
-            let channel = self.0.channel().await?;
-            let joined = chords::join(channel, &self.0.publisher, member).await?;
-            Ok(joined.map(|(members, channel)| {
-                self.0.chords.borrow_mut().insert(member.chord.clone(), channel);
-                members
-            }))
+            let key = (member.chord.clone(), member.index, member.id.clone());
+            let interrupted = self.0.chords.borrow().get(&key).cloned();
+            let channel = match interrupted.filter(|channel| channel.closed().is_none()) {
+                Some(channel) => {
+                    // It may hold messages.
+                    channel.recover().await?;
+                    channel
+                }
+                None => self.0.channel().await?,
+            };
+            self.0.chords.borrow_mut().insert(key.clone(), channel.clone());
+            let joined = chords::join(&channel, &self.0.publisher, member).await?;
+            if joined.is_none() {
+                self.0.chords.borrow_mut().remove(&key);
+            }
+            Ok(joined)
         })
     }
 
     fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.channel().await?.delete_queue(&chords::chord_queue(chord)).await?;
-            self.0.chords.borrow_mut().remove(chord);
+            self.0.chords.borrow_mut().retain(|(of, ..), _| of != chord);
             Ok(())
         })
     }

@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use pikake_amqp_testing as fake;
-use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Outcome, QueueOptions};
+use pikake_jobs::{AmqpBroker, Broker, BrokerError, ChordMember, JobId, Outcome, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, wall_time};
 
@@ -321,4 +321,60 @@ fn close() {
         moments += 1;
     }
     assert!(moments > 0);
+}
+
+#[test]
+fn expect_later() {
+    at_every_moment(async |world, length| {
+        let (broker, job) = (&world.broker, JobId("d".to_owned()));
+        let told = within(length, broker.expect_later(&job)).await;
+        let is_interrupted = is_interrupted(&told);
+        let mut message = message("d");
+        message.reply_to = match told {
+            Ok(address) => address,
+            Err(_) => broker.expect_later(&job).await.unwrap(),
+        };
+        broker.store(&message, Outcome::success(1.into())).await.unwrap();
+        assert_eq!(broker.wait(&job).await.unwrap(), Outcome::success(1.into()));
+        broker.forget(&job);
+        sleep(QUIET).await.unwrap();
+        is_interrupted
+    });
+}
+
+#[test]
+fn join_and_end_chord() {
+    // Which of the two is interrupted.
+    for joins in [true, false] {
+        at_every_moment(async |world, length| {
+            let member = |index: u64| {
+                let outcome = Outcome::success(index.into());
+                ChordMember::new("chord".to_owned(), 2, index, index.to_string(), outcome)
+            };
+            let limit = |is_limited| match is_limited {
+                true => length,
+                false => Duration::from_secs(3_600),
+            };
+            let broker = &world.broker;
+            assert_eq!(broker.join_chord(&member(1)).await.unwrap(), None);
+            let last = member(0);
+            let joined = within(limit(joins), broker.join_chord(&last)).await;
+            let mut is_one_interrupted = is_interrupted(&joined);
+            let all = match joined {
+                Ok(all) => all,
+                Err(_) => broker.join_chord(&last).await.unwrap(),
+            };
+            assert_eq!(all, Some(vec![member(0), member(1)]));
+            let ended = within(limit(!joins), broker.end_chord("chord")).await;
+            if is_interrupted(&ended) {
+                is_one_interrupted = true;
+                broker.end_chord("chord").await.unwrap();
+            }
+            sleep(QUIET).await.unwrap();
+            if let Some(server) = &world.server {
+                assert!(!server.queues().contains(&"pikake.chord.chord".to_owned()));
+            }
+            is_one_interrupted
+        });
+    }
 }

@@ -6,8 +6,9 @@
 //! * **No chord is left**: a member's own message is acknowledged after its call here has returned. The call returns without
 //!   the members only if the count was too low at a moment when this caller held no message of the queue. A caller that
 //!   holds messages counts again after it has returned them, over the same channel, so the broker sees the return first. So
-//!   the last caller to count finds all messages ready. If a caller is lost, the broker requeues what it held, and the
-//!   caller's own message is delivered again, which calls again.
+//!   the last caller to count finds all messages ready. An interrupted caller calls again over the same channel, which
+//!   returns what it held. If a connection is lost, the broker requeues what it held, the member's own message among it, and
+//!   the second run of that member calls again. (The broker requeues both at the same time, and the run takes longer.)
 //! * **No member counts twice**: whoever takes the messages removes the second one of a member.
 //! * **The job that follows is sent once, or again with the same id**, if a caller is lost before it has deleted the queue.
 //!
@@ -38,12 +39,12 @@ pub(crate) fn chord_queue(chord: &str) -> String {
     format!("pikake.chord.{chord}")
 }
 
-/// Adds a member. Once all members are there, returns them, and the channel that holds their messages.
+/// Adds a member. Once all members are there, returns them, and the channel holds their messages.
 pub(crate) async fn join(
-    channel: Channel,
+    channel: &Channel,
     publisher: &Publisher,
     member: &ChordMember,
-) -> Result<Option<(Vec<ChordMember>, Channel)>, BrokerError> {
+) -> Result<Option<Vec<ChordMember>>, BrokerError> {
     let queue = chord_queue(&member.chord);
     let lifetime = i64::try_from(CHORD_LIFETIME.as_millis()).unwrap_or(i64::MAX);
     let options = AmqpQueue::default().argument("x-expires", Value::LongLongInt(lifetime));
@@ -59,7 +60,7 @@ pub(crate) async fn join(
     publisher.send(send).await?;
     let size = u64::from(member.size);
     loop {
-        match look(&channel, &queue).await {
+        match look(channel, &queue).await {
             Ok((ready, _)) if ready < size => return Ok(None),
             Ok(_) => {}
             // Another member has ended the chord.
@@ -85,7 +86,7 @@ pub(crate) async fn join(
             let members = members.into_iter().map(|((index, id), (outcome, _))| {
                 ChordMember::new(member.chord.clone(), member.size, index, id, outcome)
             });
-            return Ok(Some((members.collect(), channel)));
+            return Ok(Some(members.collect()));
         }
         for (_, delivery) in members.into_values() {
             // Stale: the connection was lost, and the broker has requeued it.

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use pikake_amqp::{
     Connection, Error, Message as Publishing, PublishError as Unpublished,
-    QueueOptions as AmqpQueue, Room, State, is_malformed_reply_to, persistent, short,
+    QueueOptions as AmqpQueue, Room, State, Value, is_malformed_reply_to, persistent, short,
 };
 use pikake_sync::{RwLock, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
@@ -44,6 +44,9 @@ const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How many names that have ended a connection, or that no queue has, are remembered.
 const MOST_REJECTED: usize = 100;
+
+/// How long the queue for the message that brings our name to answer to lives without a use, in milliseconds.
+const ADDRESS_QUEUE_MILLIS: i32 = 60_000;
 
 /// A message that is about to be sent.
 #[expect(clippy::large_enum_variant, reason = "nearly all are messages, and none is kept")]
@@ -110,7 +113,10 @@ impl Publisher {
             }
             let _beside_others = self.turn(|| self.order.read()).await?;
             let channel = shared.channel.connection().channel_unconfirmed().await?;
-            let queue = channel.declare_queue_once("", AmqpQueue::private()).await?.name;
+            // An interrupted call leaves the queue.
+            let lifetime = Value::LongInt(ADDRESS_QUEUE_MILLIS);
+            let options = AmqpQueue::private().argument("x-expires", lifetime);
+            let queue = channel.declare_queue_once("", options).await?.name;
             let properties =
                 persistent().with_delivery_mode(TRANSIENT).with_reply_to(short(REPLY_TO)?);
             let sent = match shared.channel.room().await {
