@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use pikake_jobs::{App, JobError, JobState};
+use pikake_jobs::{App, JobError};
 use pikake_macros::job;
 use pikake_traps::{Interrupted, blocking, sleep};
 use serde_json::{Value, json};
@@ -52,14 +52,12 @@ async fn started(url: &str) -> (App, Running) {
 }
 
 #[test]
-fn inspect_and_control_are_answered() {
+fn inspect_is_answered() {
     with_celery(async |python, url| {
         let (app, worker) = started(&url).await;
         let inspect = async |arguments: &str| ask(&python, &url, "inspect", arguments).await;
-        let control = async |arguments: &str| ask(&python, &url, "control", arguments).await;
-        let ok = |text: &str| json!({ "ok": text });
 
-        assert_eq!(inspect("ping").await, ok("pong"));
+        assert_eq!(inspect("ping").await, json!({"ok": "pong"}));
         let status = celery(&python, &url, "status").await;
         assert!(status.contains(NAME) && status.contains("1 node online"), "{status}");
         let job = nap.with(1_000).on(&app).send().await.unwrap();
@@ -76,7 +74,23 @@ fn inspect_and_control_are_answered() {
         assert_eq!(inspect(&format!("query_task {id} nobody")).await[&id][0], "active");
         let report = inspect("report").await;
         assert!(report["ok"].as_str().unwrap().contains("pikake"), "{report}");
+        app.control().revoke(&id, true).await.unwrap();
+        assert!(matches!(job.wait().await, Err(JobError::Revoked(_))));
+        worker.end().await;
+    });
+}
 
+#[test]
+fn control_is_executed() {
+    with_celery(async |python, url| {
+        let (app, worker) = started(&url).await;
+        let inspect = async |arguments: &str| ask(&python, &url, "inspect", arguments).await;
+        let control = async |arguments: &str| ask(&python, &url, "control", arguments).await;
+        let ok = |text: &str| json!({ "ok": text });
+
+        let job = nap.with(1_000).on(&app).send().await.unwrap();
+        while app.control().running().await.unwrap().is_empty() {}
+        let id = job.id().to_string();
         let set = control("rate_limit control.add 10/s").await;
         assert_eq!(set, ok("new rate limit set successfully"));
         let unknown = control("rate_limit nobody 10/s").await;
@@ -113,15 +127,6 @@ fn workers_of_both_kinds_are_seen() {
         let theirs = workers.iter().find(|worker| worker.name != NAME).unwrap();
         assert_eq!(theirs.queues, ["peer"]);
         assert!(theirs.since.is_some() && theirs.concurrency == Some(1), "{theirs:?}");
-        let job = pikake_jobs::Call::<f64>::named("tests.nap", (60,)).queue("peer");
-        let job = job.on(&app).send().await.unwrap();
-        let later = pikake_jobs::Call::<f64>::named("tests.nap", (60,)).queue("peer");
-        drop(later.on(&app).ignore_result().send().await.unwrap());
-        // A solo worker answers when it has ended its job.
-        assert!(job.id().0.len() == 36);
-        assert!(
-            app.control().running().await.unwrap().iter().all(|it| it.state == JobState::Running)
-        );
         worker.end().await;
     });
 }
@@ -147,10 +152,8 @@ fn events_are_dumped() {
         });
         app.control().enable_events(true).await.unwrap();
         let mut seen = Vec::new();
-        let wanted = ["worker-heartbeat", "task-received", "task-started", "task-succeeded"];
-        // The dump writes `task received`.
-        let wanted = wanted.map(|kind| kind.replace("task-", "task "));
-        while !wanted.iter().all(|kind| seen.iter().any(|line: &String| line.contains(&**kind))) {
+        let wanted = ["heartbeat", "task received", "task started", "task succeeded"];
+        while !wanted.iter().all(|kind| seen.iter().any(|line: &String| line.contains(kind))) {
             add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
             seen.extend(printed.try_iter());
         }
@@ -158,6 +161,51 @@ fn events_are_dumped() {
         dump.kill().unwrap();
         dump.wait().unwrap();
         reading.join().unwrap();
+        worker.end().await;
+    });
+}
+
+/// Flower lists the worker, its queues and its job.
+#[test]
+fn flower_shows_workers_and_jobs() {
+    with_celery(async |python, url| {
+        let installed = Command::new(&*python).args(["-c", "import flower"]).status();
+        if !installed.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: `cargo xtask celery FOLDER flower` installs Flower");
+            return;
+        }
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new(&*python);
+        command.args(["-m", "celery", "-b", &url, "flower", "--address=127.0.0.1"]);
+        command.arg(format!("--port={port}")).env("FLOWER_UNAUTHENTICATED_API", "true");
+        let mut flower = command.spawn().expect("Flower runs");
+        let (app, worker) = started(&url).await;
+        let get = async |path: &str| {
+            let code =
+                "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())";
+            let mut command = Command::new(&*python);
+            command.args(["-c", code, &format!("http://127.0.0.1:{port}/api/{path}")]);
+            let output = blocking(move || command.output().expect("Python runs")).await.unwrap();
+            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default()
+        };
+        app.control().enable_events(true).await.unwrap();
+        let (mut workers, mut jobs) = (Value::Null, Value::Null);
+        let is_seen = |workers: &Value, jobs: &Value| {
+            workers[NAME]["active_queues"][0]["name"] == "celery"
+                && jobs.as_object().is_some_and(|jobs| {
+                    jobs.values()
+                        .any(|job| job["state"] == "SUCCESS" && job["name"] == "control.add")
+                })
+        };
+        while !is_seen(&workers, &jobs) {
+            add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
+            sleep(Duration::from_secs(1)).await.unwrap();
+            workers = get("workers?refresh=1").await;
+            jobs = get("tasks").await;
+        }
+        assert_eq!(workers[NAME]["stats"]["pool"]["max-concurrency"], 64);
+        flower.kill().unwrap();
+        flower.wait().unwrap();
         worker.end().await;
     });
 }
