@@ -1,8 +1,9 @@
 //! Transmission and retransmission of segments.
 //!
 //! Segments have numbers, and arrive in their order. A segment whose link is cut is *held* by its sender, with all
-//! later segments, also with those that arrive before it was sent again. A timer sends them again, at doubling intervals. A sender whose return link is cut gets no acknowledgements, and
-//! gives up in the same time.
+//! later segments, also with those that arrive before it was sent again. A timer sends them again, at doubling intervals.
+//! A sender whose return link is cut gets no acknowledgements, and gives up in the same time. Segments that wait for one
+//! of a sender that is gone are lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,8 +34,6 @@ pub(crate) struct Resend {
     held: VecDeque<(u64, Segment)>,
     /// The number of the next new segment.
     next: u64,
-    /// The number of segments that have arrived.
-    arrived: u64,
     /// A segment arrived, but its acknowledgement could not reach the sender.
     is_unacknowledged: bool,
     /// The number of the retransmission that the timer is set for.
@@ -104,8 +103,8 @@ impl Net {
         number: Option<u64>,
         segment: Segment,
     ) {
-        let sender = from.and_then(|from| self.stream(from)).zip(number);
-        let is_early = sender.is_some_and(|(sender, number)| number != sender.resend.arrived);
+        let receiver = self.stream(to).zip(number);
+        let is_early = receiver.is_some_and(|(receiver, number)| number != receiver.arrived);
         if !self.is_open(from_host, to_host) || is_early {
             self.note(to_host, EventKind::Lost(segment.name(), from_host));
             if let Some((from, number)) = from.zip(number) {
@@ -113,10 +112,8 @@ impl Net {
             }
             return;
         }
-        if let Some(sender) =
-            from.filter(|_| number.is_some()).and_then(|from| self.stream_mut(from))
-        {
-            sender.resend.arrived += 1;
+        if let Some(receiver) = self.stream_mut(to).filter(|_| number.is_some()) {
+            receiver.arrived += 1;
         }
         let can_acknowledge = self.is_open(to_host, from_host);
         if let Some(from) = from {

@@ -91,6 +91,8 @@ pub(crate) struct Stream {
     /// The arrival of the last segment that was sent.
     pub(crate) last_arrival: u64,
     pub(crate) resend: Resend,
+    /// The number of the peer's segments that have arrived, which the next one has.
+    pub(crate) arrived: u64,
 }
 
 impl Stream {
@@ -113,6 +115,7 @@ impl Stream {
             has_port: state == State::Connecting,
             last_arrival: 0,
             resend: Resend::default(),
+            arrived: 0,
         }
     }
 

@@ -309,3 +309,34 @@ fn bytes_keep_their_order_through_losses_and_cuts() {
         });
     });
 }
+
+/// A byte is lost at a cut link, and its sender dies before it sends the byte again. The next byte is still on its way.
+#[test]
+fn bytes_after_a_loss_need_their_sender() {
+    let mut network = Network::default();
+    network.link.latency = Latency::Fixed(Duration::from_millis(100));
+    let mut sim = Sim::new(1);
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").await?;
+        let (stream, _) = listener.accept().await?;
+        for byte in *b"12" {
+            stream.write_all(&[byte]).await?;
+            sleep(Duration::from_millis(50)).await?;
+        }
+        sleep(SECOND).await?;
+        io::Result::Ok(())
+    });
+    let notes = Notes::default();
+    let given = notes.clone();
+    sim.client("client", move || {
+        let notes = given.clone();
+        async move {
+            let stream = TcpStream::connect("server:7").await.unwrap();
+            notes.note(came_to(stream.read(&mut [0; 2]).await));
+        }
+    });
+    // The bytes are sent after 300 and 350 ms.
+    let plan = "390ms partition server > client; 410ms kill server; 420ms heal server > client";
+    sim.network(network).faults(plan.parse().unwrap()).run().unwrap();
+    assert_eq!(notes.0.take(), ["0 ConnectionReset"]);
+}
