@@ -34,7 +34,7 @@
 //! assert!(server.join().unwrap().unwrap().is_clean());
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::{self, Cursor, Read as _};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use std::sync::Arc;
 use pikake_net::{Listener, Read, Write};
 use pikake_sync::GetError;
 use pikake_sync::shared::Queue;
-use pikake_traps::Closed;
+use pikake_traps::{Closed, Interrupted, yield_now};
 
 use crate::peer::{Peer, Transport};
 
@@ -52,6 +52,8 @@ const BACKLOG: usize = 128;
 const CHUNK: usize = 64 * 1024;
 /// The writes that may wait to be read, in each direction of a connection.
 const CHUNKS: usize = 16;
+/// The chunks that a task reads and writes before it lets others run: a queue that is ready is no trap, and has no quota.
+const CHUNKS_IN_A_ROW: usize = 2 * CHUNKS;
 
 /// Makes a listener for a server of one kernel, and a connector for clients of other kernels. Errors and listings call
 /// the server `name`.
@@ -151,14 +153,31 @@ pub struct LocalStream {
     outgoing: Arc<Queue<Vec<u8>>>,
     /// The bytes that were received and not read yet.
     rest: RefCell<Cursor<Vec<u8>>>,
+    /// The chunks since other tasks could run.
+    in_a_row: Cell<usize>,
 }
 
 impl LocalStream {
     fn pair() -> (Self, Self) {
         let queue = || Arc::new(Queue::bounded(CHUNKS));
         let (one, other) = (queue(), queue());
-        let end = |incoming, outgoing| Self { incoming, outgoing, rest: RefCell::default() };
+        let end = |incoming, outgoing| Self {
+            incoming,
+            outgoing,
+            rest: RefCell::default(),
+            in_a_row: Cell::new(0),
+        };
         (end(one.clone(), other.clone()), end(other, one))
+    }
+
+    /// Lets other tasks run after so many chunks.
+    async fn count_chunk(&self) -> Result<(), Interrupted> {
+        if self.in_a_row.get() >= CHUNKS_IN_A_ROW {
+            self.in_a_row.set(0);
+            yield_now().await?;
+        }
+        self.in_a_row.set(self.in_a_row.get() + 1);
+        Ok(())
     }
 }
 
@@ -169,6 +188,7 @@ impl Read for LocalStream {
             if count > 0 {
                 return Ok(count);
             }
+            self.count_chunk().await?;
             match self.incoming.get().await {
                 Ok(chunk) => drop(self.rest.replace(Cursor::new(chunk))),
                 Err(GetError::Closed) => return Ok(0),
@@ -185,6 +205,7 @@ impl Write for LocalStream {
             return Ok(0);
         }
         let chunk = &data[..data.len().min(CHUNK)];
+        self.count_chunk().await?;
         self.outgoing.put(chunk.to_vec()).await?;
         Ok(chunk.len())
     }
@@ -226,5 +247,34 @@ impl fmt::Debug for LocalStream {
             .field("to_read", &self.incoming.len())
             .field("to_be_read", &self.outgoing.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Each end has room or bytes all the time, as if a peer on another thread was fast.
+    #[test]
+    fn streams_let_other_tasks_run() {
+        pikake::sim::example(async {
+            let (here, there) = LocalStream::pair();
+            let others = Rc::new(Cell::new(false));
+            let ran = others.clone();
+            pikake::spawn(async move { ran.set(true) }).detach();
+            for _ in 0..CHUNKS_IN_A_ROW {
+                assert!(!others.get());
+                here.write(b"chunk").await.unwrap();
+                assert_eq!(there.read(&mut [0; 5]).await.unwrap(), 5);
+            }
+            here.write(b"chunk").await.unwrap();
+            assert!(others.replace(false));
+            let ran = others.clone();
+            pikake::spawn(async move { ran.set(true) }).detach();
+            assert_eq!(there.read(&mut [0; 5]).await.unwrap(), 5);
+            assert!(others.get());
+        });
     }
 }
