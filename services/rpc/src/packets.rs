@@ -275,7 +275,7 @@ pub(crate) struct Outbox {
     /// The number of bytes that the task had begun to write when the connection failed.
     begun: Cell<u64>,
     limit: usize,
-    /// The most bytes of a body that the peer takes.
+    /// The most bytes of a body: no more than the peer takes.
     frame_limit: Cell<usize>,
     beat: Cell<Duration>,
     /// The task waits here until there is something to do.
@@ -367,6 +367,11 @@ impl Outbox {
             self.body.replace(body);
         }
         result
+    }
+
+    /// Sends no bodies that are larger, also if the peer takes them.
+    pub(crate) fn limit_frames(&self, limit: usize) {
+        self.frame_limit.set(self.frame_limit.get().min(limit));
     }
 
     /// The bytes that are not written yet.

@@ -189,7 +189,8 @@ impl Server {
         self
     }
 
-    /// How packets are sent and received.
+    /// How packets are sent and received. The server's answers and items also keep to its own
+    /// [frame limit](PacketOptions::frame_limit), whatever the client takes.
     pub fn packets(mut self, options: PacketOptions) -> Self {
         self.options.packets = options;
         self

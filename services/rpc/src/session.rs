@@ -82,7 +82,7 @@ pub(crate) async fn serve_calls<S: Transport>(
     let greeting =
         ServerGreeting { calls: core.options.calls as u64, items: core.options.items as u64 };
     let options = core.options.packets.clone().greeting(greeting.bytes());
-    let stall = options.stall;
+    let (stall, frame_limit) = (options.stall, options.frame_limit);
     // A server that ends waits for no client that says nothing.
     let ends = async {
         closing.begun().await?;
@@ -94,6 +94,8 @@ pub(crate) async fn serve_calls<S: Transport>(
         Either::Second(Err(interrupted)) => Err(PacketError::Interrupted(interrupted)),
     };
     let (mut reader, packets) = opened?;
+    // The client says how much it takes, and the server how much of its memory that may be.
+    packets.out().limit_frames(frame_limit);
     let client = match ClientGreeting::read(reader.greeting()) {
         Ok(client) => client,
         Err(error) => return Err(reader.fail(error)),

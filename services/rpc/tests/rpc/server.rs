@@ -289,6 +289,20 @@ fn failure(result: Result<impl Sized, CallError>) -> CallFailure {
     result.err().unwrap().failure
 }
 
+/// The client takes larger answers, and the server keeps none of them in its queue.
+#[test]
+fn answers_keep_to_the_servers_frame_limit() {
+    with_shop(
+        |server| server.packets(PacketOptions::new().frame_limit(FRAME_LIMIT)),
+        async |shop, _| {
+            assert_eq!(shop.big(900).await.unwrap().len(), 900);
+            let error = shop.big(1_100).await.unwrap_err();
+            assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
+            assert_eq!(error.executed, Executed::Yes);
+        },
+    );
+}
+
 #[test]
 fn handlers_end_with_the_deadline_and_the_grace() {
     with_shop(
