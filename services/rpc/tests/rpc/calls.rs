@@ -8,7 +8,7 @@ use pikake::net::{TcpListener, TcpStream, UnixListener};
 use pikake::rpc::{
     CallFailure, Client, Executed, Receiver, Sender, Server, Transport, channel, current_call,
 };
-use pikake::{Interrupted, sleep, spawn, timeout_after};
+use pikake::{Interrupted, now, sleep, spawn, timeout_after};
 
 #[pikake::service]
 trait Sample {
@@ -20,6 +20,8 @@ trait Sample {
     async fn count(&self, to: u64, numbers: Sender<u64>);
     async fn panic(&self);
     async fn who(&self) -> (String, Option<String>);
+    /// The ms until the caller's deadline.
+    async fn left(&self) -> Option<u128>;
 }
 
 #[derive(Clone, Default)]
@@ -91,6 +93,12 @@ impl Sample for Office {
         let call = current_call().unwrap();
         (call.method.to_owned(), call.metadata("tenant").map(str::to_owned))
     }
+
+    async fn left(&self) -> Option<u128> {
+        let deadline = current_call().unwrap().deadline;
+        (!deadline.is_never())
+            .then(|| Duration::from_nanos(deadline.ticks().since(now())).as_millis())
+    }
 }
 
 /// Runs `test` with a client of a server.
@@ -125,6 +133,9 @@ fn calls_are_answered_in_any_order() {
 #[test]
 fn deadlines_travel() {
     with_sample(async |sample, office, _| {
+        assert_eq!(sample.left().await.unwrap(), None);
+        let left = timeout_after(Duration::from_millis(50), sample.left()).await;
+        assert!(matches!(left, Ok(Ok(Some(1..=50)))), "{left:?}");
         let ended = timeout_after(Duration::from_millis(50), sample.wait(60_000)).await;
         assert!(ended.is_err());
         assert_eq!(sample.add(1, 1).await.unwrap(), 2);

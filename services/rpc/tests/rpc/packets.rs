@@ -52,6 +52,20 @@ fn open_against(bytes: Vec<u8>, is_ended: bool) -> PacketError {
     })
 }
 
+/// The hello and the broken frame are there at once, so the task that writes is cancelled before its first step.
+#[test]
+fn finish_ends_after_a_failure_at_once() {
+    pikake::sim::example(async {
+        let (here, there) = MemoryStream::pair(1_000);
+        there.write_all(&[plain_hello(), vec![0xff; 10]].concat()).await.unwrap();
+        let (mut packets, sender) = open(here, PacketOptions::new()).await.unwrap();
+        let error = packets.next().await.unwrap_err();
+        assert!(matches!(error, PacketError::Malformed(_)), "{error}");
+        let finished = timeout_after(LONG, sender.finish()).await;
+        assert!(matches!(finished, Ok(Err(PacketError::Malformed(_)))), "{finished:?}");
+    });
+}
+
 /// What `next` says to these bytes after the hello, and to the silence or the end after them.
 fn next_against(bytes: Vec<u8>, is_ended: bool, options: PacketOptions) -> PacketError {
     pikake::sim::example(async move {
