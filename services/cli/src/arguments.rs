@@ -69,6 +69,9 @@ pub(crate) struct Common {
 pub(crate) enum AppCommand {
     /// Runs jobs until SIGTERM or SIGINT; a second signal interrupts running jobs
     Worker(WorkerOptions),
+    /// Revokes a job: no worker begins it any more
+    #[command(visible_alias = "revoke")]
+    Cancel(RevokeOptions),
     #[command(flatten)]
     Shared(Shared),
 }
@@ -77,6 +80,8 @@ pub(crate) enum AppCommand {
 pub(crate) enum ToolCommand {
     /// Runs the worker of an application: executes its binary with `worker`
     Worker(ExecOptions),
+    /// Revokes a job: no worker begins it any more; `cancel ID` does the same, unless the id is a number
+    Revoke(RevokeOptions),
     #[command(flatten)]
     Shared(Shared),
     #[command(flatten)]
@@ -128,7 +133,7 @@ pub(crate) enum LookCommand {
     Stats(ProcessOption),
     /// Shows the kernels that are in one step for too long, with the stack of the thread
     Blocked(ProcessOption),
-    /// Asks a task to end: its next wait returns an error with the reason
+    /// Asks a task to end: its next wait returns an error with the reason. With the id of a job: as `revoke`
     Cancel(CancelOptions),
     /// Drops the future of a task
     #[command(allow_missing_positional = true)]
@@ -179,20 +184,37 @@ impl LookCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "pikake cancel [OPTIONS] [PID] <TASK> [REASON]...")]
+#[command(
+    override_usage = "pikake cancel [OPTIONS] [PID] <TASK> [REASON]...\n       pikake cancel [OPTIONS] <ID> [--terminate]"
+)]
 pub(crate) struct CancelOptions {
     /// The number of the process, if more than one has a console; the task, as in `ps`; the reason that it sees
     #[arg(value_name = "WORD", required = true)]
     words: Vec<String>,
+    /// Interrupts the job of this id, if it runs
+    #[arg(long)]
+    terminate: bool,
 }
 
 impl CancelOptions {
+    /// What the words ask for if they are the id of a job, and not the numbers of a process or task.
+    pub(crate) fn job(&self) -> Option<RevokeOptions> {
+        match &self.words[..] {
+            [id] if !is_task(id) => {
+                Some(RevokeOptions { id: id.clone(), terminate: self.terminate })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a job is to be interrupted.
+    pub(crate) fn terminates(&self) -> bool {
+        self.terminate
+    }
+
     /// The process, the task, and the reason. A task after the first word makes that word the process, unless the
     /// words begin with the task in any case.
     pub(crate) fn parts(&self, begins_with_task: bool) -> (Option<u32>, &str, String) {
-        let is_task = |word: &String| {
-            word.split('.').count() <= 2 && word.split('.').all(|part| part.parse::<u64>().is_ok())
-        };
         let pid = match self.words.get(1) {
             Some(second) if !begins_with_task && is_task(second) => self.words[0].parse().ok(),
             _ => None,
@@ -200,6 +222,20 @@ impl CancelOptions {
         let words = &self.words[usize::from(pid.is_some())..];
         (pid, &words[0], words[1..].join(" "))
     }
+}
+
+/// Whether a word is the number of a task, or of a kernel and a task, and so no id of a job.
+fn is_task(word: &str) -> bool {
+    word.split('.').count() <= 2 && word.split('.').all(|part| part.parse::<u64>().is_ok())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeOptions {
+    /// The job's id
+    pub(crate) id: String,
+    /// Interrupts the job, if it runs
+    #[arg(long)]
+    pub(crate) terminate: bool,
 }
 
 #[derive(Debug, Args)]
@@ -225,12 +261,26 @@ pub(crate) enum Shared {
         /// The job's id
         id: String,
     },
-    /// Prints how many jobs each queue has
+    /// Prints how many jobs each queue has, and the jobs that run
     Status {
         /// The queues; by default, all that the broker lists or the application names
         queues: Vec<String>,
         #[command(flatten)]
         watch: WatchOption,
+    },
+    /// Lists the workers: their running jobs, their limits, their queues
+    Workers(WatchOption),
+    /// Lists the jobs that run, on all workers
+    Running(WatchOption),
+    /// Has the workers take no more jobs of a queue, until `resume`; running jobs go on
+    Pause {
+        /// The queue
+        queue: String,
+    },
+    /// Has the workers take jobs of a paused queue again
+    Resume {
+        /// The queue
+        queue: String,
     },
     /// Serves a page about the queues and workers of a broker
     Dashboard(DashboardOptions),
@@ -292,6 +342,15 @@ pub(crate) struct WorkerOptions {
     /// How long running jobs may go on after the first signal
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) grace: Option<Duration>,
+    /// The worker's name: `mail@%h`, or `mail` for that on this host
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Sends events of jobs, for monitors such as Flower
+    #[arg(long, short = 'E')]
+    pub(crate) events: bool,
+    /// The file that keeps revoked jobs and paused queues over restarts, if the broker does not
+    #[arg(long, value_name = "FILE")]
+    pub(crate) statedb: Option<PathBuf>,
     /// Whether to wait for a broker that is not there yet: `yes` or `no`
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no, default_value = "yes", action = ArgAction::Set)]
     pub(crate) wait_for_broker: bool,

@@ -171,6 +171,9 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
             let answer = Answer { kernels, ..ask(&mut client, &Request::Blocked)? };
             output.answer(|| json!({ "blocked": answer.blocked }), || text::blocked(&answer))
         }
+        LookCommand::Cancel(options) if options.terminates() => {
+            Err(Stop::usage("`--terminate` is for the id of a job; `abort` drops a task"))
+        }
         LookCommand::Cancel(options) => {
             let (_, task, reason) = options.parts(fixed.is_some());
             let (task, kernels) = find(&mut client, task)?;

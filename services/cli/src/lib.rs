@@ -33,6 +33,9 @@
 //! pikake waits 4711  # names deadlocks
 //! ```
 //!
+//! `cancel ID` revokes a job. In the program `pikake`, a number after `cancel` is a task of a process; `revoke` always takes the
+//! id of a job.
+//!
 //! A program has a console by `#[pikake::main(console)]` (see `pikake::console`). The number of the process may be left
 //! out if only one has a console.
 //!
@@ -61,7 +64,7 @@
 //! | 0 | the command has succeeded; a worker has shut down in order |
 //! | 1 | the job failed or was revoked (`send --wait`, `result`) |
 //! | 2 | the command line is wrong |
-//! | 3 | the broker cannot be reached, refuses, or has no such queue or job; there is no such process, it has no console or refuses, or it has no such task |
+//! | 3 | the broker cannot be reached, refuses, or has no such queue or job; a worker refuses a command, or on RabbitMQ none answers; there is no such process, it has no console or refuses, or it has no such task |
 //! | 4 | the job was not sent or has not ended in time (`send --timeout`, `result`), nor the task (`cancel`), which go on; the process or its kernel does not answer |
 //! | 5 | any other error, for example in the application's setup or of the system |
 //! | 130, 143 | SIGINT or SIGTERM ended the command; of a worker: jobs were interrupted and requeued |
@@ -77,6 +80,7 @@
 mod arguments;
 mod completions;
 mod console;
+mod control;
 mod dashboard;
 mod dead;
 mod exec;
@@ -99,7 +103,9 @@ use clap::{CommandFactory, Parser};
 use pikake::console::client::{Client, TIMEOUT};
 use pikake::jobs::App;
 
-use crate::arguments::{AppCommand, AppLine, Common, Shared, ToolCommand, ToolLine};
+use crate::arguments::{
+    AppCommand, AppLine, Common, LookCommand, RevokeOptions, Shared, ToolCommand, ToolLine,
+};
 use crate::output::Output;
 use crate::session::SignalMode;
 use crate::stop::Stop;
@@ -130,6 +136,7 @@ pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode 
                 let _console = worker::console();
                 session::run(SignalMode::Handled, worker::run(app, options, output))
             }
+            AppCommand::Cancel(options) => revoke(app, options, output),
             AppCommand::Shared(command) => shared::<AppLine>(app, command, output),
         }
     })
@@ -145,6 +152,10 @@ pub fn tool() -> ExitCode {
     let output = Output::new(common.json);
     finish(|| match command {
         None => console::list(output),
+        Some(ToolCommand::Revoke(options)) => revoke(at_broker(&common)?, options, output),
+        Some(ToolCommand::Look(LookCommand::Cancel(options))) if options.job().is_some() => {
+            options.job().map_or(Ok(()), |job| revoke(at_broker(&common)?, job, output))
+        }
         Some(ToolCommand::Look(command)) => console::look(command, None, output),
         Some(ToolCommand::Console { process, web: true, port }) => {
             let pid = console::choose(process.pid)?;
@@ -185,6 +196,14 @@ fn check_reach(app: &App) -> Result<(), Stop> {
     }
 }
 
+fn revoke(app: App, options: RevokeOptions, output: Output) -> Result<(), Stop> {
+    check_reach(&app)?;
+    session::run(
+        SignalMode::Interrupt,
+        async move { control::revoke(&app, &options, output).await },
+    )
+}
+
 /// Runs a command that needs no jobs of the application. `L` is the command line.
 fn shared<L: CommandFactory>(app: App, command: Shared, output: Output) -> Result<(), Stop> {
     if let Shared::Completions { shell } = command {
@@ -196,6 +215,10 @@ fn shared<L: CommandFactory>(app: App, command: Shared, output: Output) -> Resul
             Shared::Send(options) => send::run(&app, options, output).await,
             Shared::Result { id } => result::run(&app, id, output).await,
             Shared::Status { queues, watch } => queues::status(&app, &queues, watch, output).await,
+            Shared::Workers(watch) => control::workers(&app, watch, output).await,
+            Shared::Running(watch) => control::running(&app, watch, output).await,
+            Shared::Pause { queue } => control::pause(&app, &queue, true, output).await,
+            Shared::Resume { queue } => control::pause(&app, &queue, false, output).await,
             Shared::Dashboard(options) => dashboard::run(&app, options, output).await,
             Shared::Purge { queue, yes } => queues::purge(&app, &queue, yes, &output).await,
             Shared::Dead { command } => dead::run(&app, command, &output).await,

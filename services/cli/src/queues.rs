@@ -4,17 +4,22 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::rc::Rc;
 
-use pikake::jobs::{App, Broker, BrokerError, Counts};
+use pikake::console::text::escaped;
+use pikake::jobs::{App, Broker, BrokerError, Counts, JobInfo};
 use pikake::net::BufReader;
+use pikake::spawn;
 use pikake::stdio::stdin;
 use serde_json::{Value, json};
 
 use crate::arguments::WatchOption;
+use crate::control::running_text;
 use crate::output::{Output, Spinner, jobs_text, note, table};
 use crate::stop::Stop;
 use crate::watch::{Look, show};
 
 const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumers"];
+/// The state of a connection that takes messages.
+const OPEN: &str = "open";
 /// The cell of a count that the broker does not know.
 const UNKNOWN: &str = "-";
 
@@ -54,7 +59,7 @@ pub(crate) async fn status(
     detach(&app).await
 }
 
-/// The queues and the connection.
+/// The queues, the connection, and what the workers say.
 async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
     let broker = broker(app)?;
     let mut rows = Vec::new();
@@ -76,6 +81,11 @@ async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
     }
     broker.probe().await.map_err(|error| Stop::broker(app, error))?;
     let state = broker.state();
+    let held = match state == OPEN {
+        true => Held::ask(app, &mut rows).await?,
+        // A broker that takes no messages takes no questions either.
+        false => Held::default(),
+    };
     let is_of_all = rows.iter().any(|(_, counts)| counts.is_some_and(|of| of.delayed_of_all));
     let queues: Vec<Value> = rows.iter().map(json_of).collect();
     let url = app.redacted_url();
@@ -85,8 +95,57 @@ async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
     if is_of_all {
         text += "delayed: those of all queues, which wait together\n";
     }
-    let json = json!({ "broker": url, "connection": state, "queues": queues });
+    if !held.paused.is_empty() {
+        text += &format!("paused: {}\n", escaped(&held.paused.join(", ")));
+    }
+    if !held.running.is_empty() {
+        text += &running_text(&held.running);
+    }
+    let json = json!({
+        "broker": url, "connection": state, "queues": queues, "paused": held.paused,
+        "running": held.running,
+    });
     Ok(Look { json, text })
+}
+
+/// What the workers say of the queues.
+#[derive(Debug, Default)]
+struct Held {
+    running: Vec<JobInfo>,
+    paused: Vec<String>,
+}
+
+impl Held {
+    /// Asks the workers, and completes the counts of a broker that does not count taken messages.
+    async fn ask(app: &App, rows: &mut [(String, Option<Counts>)]) -> Result<Self, Stop> {
+        let control = app.control();
+        let (runs, waits) = (control.clone(), control.clone());
+        // At the same time: where nobody knows the workers, each question takes a second.
+        let running = spawn(async move { runs.running().await });
+        let reserved = spawn(async move { waits.reserved().await });
+        let paused = control.paused().await;
+        let running = running.await.map_err(Stop::other)?;
+        let reserved = reserved.await.map_err(Stop::other)?;
+        let asked = running.and_then(|running| Ok((running, reserved?, paused?)));
+        let (mut running, reserved, mut paused) = match asked {
+            Ok(told) => told,
+            // The user may only look at queues, say. Their counts are shown all the same.
+            Err(BrokerError::Refused(why)) => {
+                note(&format!("the workers cannot be asked: {why}"));
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(Stop::broker(app, error)),
+        };
+        for (queue, counts) in rows.iter_mut() {
+            let Some(counts) = counts else { continue };
+            let held = running.iter().chain(&reserved).filter(|job| job.queue == *queue).count();
+            counts.taken.get_or_insert(held as u64);
+        }
+        let is_shown = |queue: &String| rows.iter().any(|(shown, _)| shown == queue);
+        running.retain(|job| is_shown(&job.queue));
+        paused.retain(is_shown);
+        Ok(Self { running, paused })
+    }
 }
 
 fn json_of((queue, counts): &(String, Option<Counts>)) -> Value {

@@ -62,6 +62,15 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
     if let Some(count) = options.processes {
         app = app.processes(count);
     }
+    if let Some(name) = &options.name {
+        app = app.named(name);
+    }
+    if options.events {
+        app = app.send_events(true);
+    }
+    if let Some(path) = options.statedb {
+        app = app.state_file(path);
+    }
     let state = Rc::new(SignalState::default());
     let hangup = Some(SIGHUP).filter(|signal| !is_ignored(*signal));
     let signals = [SIGINT, SIGTERM].into_iter().chain(hangup);

@@ -3,6 +3,7 @@
 
 mod commands;
 mod console;
+mod control;
 mod dashboard;
 mod examples;
 mod log;

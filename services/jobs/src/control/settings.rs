@@ -1,6 +1,6 @@
 //! What an application keeps for control: its worker's name, its options, and the workers that it has seen.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ static NAMES: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Default)]
 pub(crate) struct ControlSettings {
-    name: OnceCell<String>,
+    name: RefCell<Option<String>>,
     pub(crate) sends_events: Cell<bool>,
     pub(crate) state_file: RefCell<Option<PathBuf>>,
     pub(crate) known: KnownWorkers,
@@ -29,19 +29,14 @@ impl App {
     /// Sets the name of this application's worker, under which operators see it: `mail@HOST`, or `mail` for that on this
     /// host; `%h` is the host's name. By default the name is `pikake-PID@HOST`.
     ///
-    /// The names of a broker's workers differ. On RabbitMQ, a worker with the name of another one cannot be controlled.
-    ///
-    /// # Panics
-    ///
-    /// If the name was set before, or a worker has run.
-    #[track_caller]
+    /// A later call replaces an earlier one, before the worker runs. The names of a broker's workers
+    /// differ. On RabbitMQ, a worker with the name of another one cannot be controlled.
     pub fn named(self, name: &str) -> Self {
         let name = match name.contains('@') {
             true => name.replace("%h", &host()),
             false => format!("{}@{}", name.replace("%h", &host()), host()),
         };
-        let set = self.0.control.name.set(name);
-        assert!(set.is_ok(), "the name of a worker is set once, before it runs");
+        *self.0.control.name.borrow_mut() = Some(name);
         self
     }
 
@@ -54,7 +49,7 @@ impl App {
             };
             format!("{prefix}@{}", host())
         };
-        self.0.control.name.get_or_init(made).clone()
+        self.0.control.name.borrow_mut().get_or_insert_with(made).clone()
     }
 
     /// Has the worker send events of its jobs from its start on, as Celery's `-E` does. Operators turn them on and off with
