@@ -1,6 +1,6 @@
 //! A command in Celery's form, as it is sent and read.
 //!
-//! Anybody who may publish may send one: what is malformed, too large or too deep is no command.
+//! Each program that may publish may send commands: a malformed, too large or too deep message is no command.
 
 use std::time::SystemTime;
 
