@@ -193,7 +193,7 @@ impl Client {
     }
 
     /// As [`with_metadata`](Self::with_metadata), and keeps the other pairs of this name. A handler finds all of them
-    /// in [`CallInfo::metadata`](crate::CallInfo::metadata#structfield.metadata).
+    /// in the field `metadata` of [`CallInfo`](crate::CallInfo).
     #[must_use = "the calls of the client itself travel without the pair"]
     pub fn add_metadata(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let mut metadata = (*self.metadata).clone();
