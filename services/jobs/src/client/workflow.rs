@@ -23,7 +23,7 @@ use crate::wire::ids;
 use crate::wire::request::traces;
 use crate::wire::signature::{CanvasSignature, Kind, raw};
 
-/// Jobs that run one after the other, for the value of the last one. Made by [`Call::then`], [`Group::then`] and
+/// Jobs that run one after the other, for the value of the last one. Made by [`Call::then`], [`Group::then`](crate::Group::then) and
 /// [`chain!`](crate::chain).
 ///
 /// Each job gets the value of the one before it as its first argument. If a job fails, or is revoked, the jobs after it
