@@ -47,6 +47,8 @@ pub(crate) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     token: Token,
+    /// Whether the token was made here, and not given.
+    is_random: bool,
 }
 
 impl Bound {
@@ -55,26 +57,35 @@ impl Bound {
         let failed = |error| Stop::other(format!("nothing can listen at {wanted}: {error}"));
         let listener = TcpListener::bind(wanted).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let is_random = token.is_none();
         let token = match token {
             Some(token) => token,
             None => Token::random().map_err(|error| Stop::other(format!("no token: {error}")))?,
         };
-        Ok(Self { listener, address, token })
+        Ok(Self { listener, address, token, is_random })
     }
 
-    /// The address of the page.
+    /// The address of the page; without the token if somebody has given one, who knows it.
     fn page(&self) -> String {
-        format!("http://{}/{}/", self.address, self.token)
+        match self.is_random {
+            true => format!("http://{}/{}/", self.address, self.token),
+            false => format!("http://{}/TOKEN/", self.address),
+        }
     }
 
     /// Serves an application's broker until it is interrupted.
     async fn serve(self, app: App, readiness: Readiness) -> Result<(), http::ServeError> {
-        let looker = Looker::new(app);
-        let _looking = spawn(looker.clone().run()).cancel_on_drop();
+        let looker = Looker::new(app, readiness);
+        let looking = spawn(looker.clone().run()).cancel_on_drop();
         let _listening = spawn(looker.clone().listen()).cancel_on_drop();
-        let site = Site::new(looker, self.token, self.address, readiness);
+        // With a random token, the address comes from this machine's screen. A proxy, which has a host of its own, needs a
+        // token that it is given.
+        let checks_host = self.is_random && self.address.ip().is_loopback();
+        let site = Site::new(looker, self.token, checks_host);
         let server = http::serve(self.listener, site).connections(CONNECTIONS);
         let report = server.soft_deadline(Duration::ZERO).hard_deadline(GRACE).await;
+        looking.request_cancel("the server of the page ends");
+        let _ended = looking.await;
         report.map(drop)
     }
 }

@@ -4,8 +4,8 @@
 //!   idle ──(1)──▶ looks every two seconds ──(2)──▶ idle
 //! ```
 //!
-//! (1) A page asks ([`Looker::snapshot`]). (2) No page has asked for [`LEASE`]. Events of jobs are listened to in the same
-//! time; workers that had none on are asked for them, and asked to stop when nobody looks any more.
+//! (1) A page asks ([`Looker::snapshot`]). (2) No page has asked for [`LEASE`], or the server ends. Events of jobs are listened
+//! to in the same time: workers whose events are off turn them on at (1), and off again at (2).
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;
@@ -16,9 +16,10 @@ use pikake::jobs::{App, BrokerError, Control, ControlEvents, Counts, JobInfo, Wo
 use pikake::sync::Event;
 use pikake::time::Deadline;
 use pikake::traps::{deadline_after, now, wall_time};
-use pikake::{Interrupted, sleep, timeout_after};
+use pikake::{Interrupted, shield, sleep, timeout_after};
 use serde::Serialize;
 
+use crate::dashboard::Readiness;
 use crate::dashboard::history::History;
 
 /// How long the broker is looked at after the last request of a page.
@@ -63,6 +64,8 @@ pub(crate) struct Snapshot {
 /// Looks at a broker while a page wants it.
 pub(crate) struct Looker {
     app: App,
+    /// A worker that is not ready, for example since it ends, is not looked from.
+    readiness: Readiness,
     /// When the last page asked; `None` if none did.
     asked: Cell<Option<Deadline>>,
     is_wanted: Event,
@@ -72,10 +75,11 @@ pub(crate) struct Looker {
 }
 
 impl Looker {
-    pub(crate) fn new(app: App) -> Rc<Self> {
+    pub(crate) fn new(app: App, readiness: Readiness) -> Rc<Self> {
         let snapshot = Snapshot { broker: app.redacted_url(), ..Snapshot::default() };
         Rc::new(Self {
             app,
+            readiness,
             asked: Cell::new(None),
             is_wanted: Event::new(),
             has_looked: Event::new(),
@@ -109,36 +113,51 @@ impl Looker {
         self.asked.get().is_some_and(|until| !until.is_due(now()))
     }
 
+    /// Whether jobs are taken, or why not.
+    pub(crate) fn readiness(&self) -> Result<(), String> {
+        (self.readiness)()
+    }
+
     /// Looks again and again while a page wants it.
     pub(crate) async fn run(self: Rc<Self>) {
-        loop {
-            if self.is_wanted.wait().await.is_err() {
-                return;
-            }
+        while self.is_wanted.wait().await.is_ok() {
             // The workers whose events of jobs this look has turned on.
             let mut turned_on = BTreeSet::new();
-            while self.is_wanted() {
-                let looked = timeout_after(PATIENCE, self.look(&mut turned_on)).await;
-                let error = match looked {
-                    Ok(Ok(snapshot)) => {
-                        *self.snapshot.borrow_mut() = snapshot;
-                        None
-                    }
-                    Ok(Err(BrokerError::Interrupted(_))) => return,
-                    Ok(Err(error)) => Some(error.to_string()),
-                    Err(_) => Some(format!("the broker does not answer within {PATIENCE:?}")),
-                };
-                self.tell(error);
-                if sleep(INTERVAL).await.is_err() {
-                    return;
+            let ended = self.look_while_wanted(&mut turned_on).await;
+            self.is_wanted.clear();
+            if self.readiness().is_ok() {
+                self.has_looked.clear();
+            }
+            if !turned_on.is_empty() {
+                let turning_off =
+                    async { self.app.control().to(turned_on).enable_events(false).await.map(drop) };
+                // In a shield: an interruption that ends the server must not leave the events on.
+                let turned_off = shield(timeout_after(PATIENCE, turning_off)).await;
+                if !matches!(turned_off, Ok(Ok(()))) {
+                    tracing::warn!("workers may go on sending events of jobs");
                 }
             }
-            self.is_wanted.clear();
-            self.has_looked.clear();
-            if !turned_on.is_empty() {
-                drop(self.app.control().to(turned_on).enable_events(false).await);
+            if ended.is_err() {
+                return;
             }
         }
+    }
+
+    async fn look_while_wanted(&self, turned_on: &mut BTreeSet<String>) -> Result<(), Interrupted> {
+        while self.is_wanted() && self.readiness().is_ok() {
+            let error = match timeout_after(PATIENCE, self.look(turned_on)).await {
+                Ok(Ok(snapshot)) => {
+                    *self.snapshot.borrow_mut() = snapshot;
+                    None
+                }
+                Ok(Err(BrokerError::Interrupted(why))) => return Err(why),
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("the broker does not answer within {PATIENCE:?}")),
+            };
+            self.tell(error);
+            sleep(INTERVAL).await?;
+        }
+        Ok(())
     }
 
     /// Completes the snapshot, and notifies the requests that wait for the first one.

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -20,9 +19,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_service::Service;
 
+use crate::dashboard::assets;
 use crate::dashboard::history::Filter;
 use crate::dashboard::look::{Looker, seconds};
-use crate::dashboard::{Readiness, assets};
 use crate::page::{
     NOT_FOUND, Refusal, TEXT, Token, has_loopback_host, read_json, respond, respond_json,
 };
@@ -46,8 +45,8 @@ pub(crate) struct Site(Rc<Shared>);
 struct Shared {
     looker: Rc<Looker>,
     token: Token,
-    address: SocketAddr,
-    readiness: Readiness,
+    /// Whether a request for the page must name a loopback host.
+    checks_host: bool,
 }
 
 impl From<BrokerError> for Refusal {
@@ -72,13 +71,8 @@ struct Change {
 type Answered = Result<Response<Full<Bytes>>, Refusal>;
 
 impl Site {
-    pub(crate) fn new(
-        looker: Rc<Looker>,
-        token: Token,
-        address: SocketAddr,
-        readiness: Readiness,
-    ) -> Self {
-        Self(Rc::new(Shared { looker, token, address, readiness }))
+    pub(crate) fn new(looker: Rc<Looker>, token: Token, checks_host: bool) -> Self {
+        Self(Rc::new(Shared { looker, token, checks_host }))
     }
 }
 
@@ -101,7 +95,7 @@ impl Shared {
         let state = self.looker.state();
         // A broker that is short of memory or disk still delivers.
         let is_connected = state.starts_with("open") || state.starts_with("blocked");
-        let problem = match (self.readiness)() {
+        let problem = match self.looker.readiness() {
             Err(why) => Some(why),
             Ok(()) if is_connected => None,
             Ok(()) => Some(format!("the broker: {state}")),
@@ -113,7 +107,7 @@ impl Shared {
     }
 
     async fn of_page(&self, head: &Parts, body: Incoming) -> Answered {
-        if self.address.ip().is_loopback() && !has_loopback_host(head) {
+        if self.checks_host && !has_loopback_host(head) {
             let text = "use the address that the command has printed";
             return Err(Refusal::Status(StatusCode::FORBIDDEN, text));
         }

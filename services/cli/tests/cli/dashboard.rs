@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pikake::jobs::App;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -24,7 +25,7 @@ fn worker(place: &Place) -> (Running, Page) {
         ["worker", "--concurrency", "1", "--http", "127.0.0.1:0", "--http-token", TOKEN];
     let mut worker = Running::start(place.command(&application(), &arguments));
     let line = worker.until("dashboard, ");
-    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    let address = line.rsplit(' ').next().expect("an address").replace("TOKEN", TOKEN);
     worker.until("the worker is ready");
     (worker, Page::at(&address))
 }
@@ -109,6 +110,20 @@ fn page_shows_and_controls_the_workers() {
     assert_eq!(dead["dead"][0]["arguments"], "(7)", "{dead:#}");
     let replayed = page.post("api/replay/pikake", &json!({ "job": unknown }).to_string());
     assert_eq!((replayed.status, &replayed.json()["replayed"]), (200, &json!(1)));
+
+    assert!(sends_events(&place));
+    assert_eq!(page.interrupt(), Some(0));
+    assert!(!sends_events(&place), "the end of the page turns off what the page has turned on");
+}
+
+/// Whether the only worker sends events of jobs.
+fn sends_events(place: &Place) -> bool {
+    pikake::run(async {
+        let app = App::new(place.url()).expect("a URL").attach().await.expect("a broker");
+        let answers = app.control().tell("conf", json!({})).await.expect("answers");
+        let conf = answers[0].result.as_ref().expect("a configuration");
+        conf["worker_send_task_events"] == true
+    })
 }
 
 #[test]
