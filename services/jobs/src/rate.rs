@@ -19,6 +19,9 @@ use crate::client::app::App;
 /// How many keys a limiter has at least before it removes those that are free again.
 const MANY_KEYS: usize = 1_024;
 
+/// The longest interval: the clock gets to the moments of many of these.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3_600);
+
 /// How often a job begins at most, in one worker.
 ///
 /// # Examples
@@ -50,7 +53,7 @@ impl Rate {
         Self::spaced(Duration::from_nanos(per.as_nanos() as u64 / count as u64))
     }
 
-    /// One run in each interval.
+    /// One run in each interval. A worker counts an interval of more than 366 days as 366 days.
     pub const fn spaced(interval: Duration) -> Self {
         Self { interval }
     }
@@ -61,7 +64,7 @@ impl Rate {
     }
 }
 
-/// In Celery's form: `10/s`, `100/m`, `1000/h`, or a number of runs per second.
+/// In Celery's form: `10/s`, `100/m`, `1000/h`, or a number of runs per second; not less than one run in 366 days.
 impl FromStr for Rate {
     type Err = WrongRate;
 
@@ -76,7 +79,9 @@ impl FromStr for Rate {
         };
         let count: f64 = count.trim().parse().map_err(|_| wrong())?;
         match Duration::try_from_secs_f64(seconds / count) {
-            Ok(interval) if !interval.is_zero() => Ok(Self { interval }),
+            Ok(interval) if !interval.is_zero() && interval <= LONGEST_INTERVAL => {
+                Ok(Self { interval })
+            }
             _ => Err(wrong()),
         }
     }
@@ -103,7 +108,8 @@ impl fmt::Display for WrongRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is not a rate: write `10/s`, `10/m`, `10/h`, or a number per second",
+            "`{}` is not a rate: write `10/s`, `10/m`, `10/h`, or a number per second, and at least \
+             one run in 366 days",
             self.0
         )
     }
@@ -159,7 +165,9 @@ impl Limiter {
             free.retain(|_, moment| *moment > now);
         }
         let moment = free.get(key).map_or(now, |moment| now.max(*moment));
-        free.insert(key.to_owned(), moment + rate.interval);
+        // At the end of the clock, all runs wait for its last moment.
+        let next = moment.checked_add(rate.interval.min(LONGEST_INTERVAL)).unwrap_or(moment);
+        free.insert(key.to_owned(), next);
         match moment > now {
             false => Turn::Now,
             true => Turn::After(moment - now, self.changed.borrow().clone()),
@@ -221,7 +229,7 @@ mod tests {
             assert_eq!(rate.interval(), Duration::from_millis(millis), "{text}");
             assert_eq!(rate.to_string(), written, "{text}");
         }
-        for text in ["", "0", "-1/s", "1/d", "nan", "inf/s", "x/s", "10/s/s"] {
+        for text in ["", "0", "-1/s", "1/d", "nan", "inf/s", "x/s", "10/s/s", "1e-4/h", "1e-9/h"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
         assert_eq!(Rate::new(3, Duration::from_secs(1)).to_string(), "3/s");

@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use pikake_jobs::App;
+use pikake_jobs::{App, Rate};
 use pikake_macros::job;
 use pikake_time::Ticks;
 use pikake_traps::{sleep, timeout_after};
@@ -106,6 +107,24 @@ fn a_rate_is_set_while_runs_wait() {
         worker.end().await;
         let calls = ["0 call", "10 call", "15 call", "16 call", "16 call", "16 call"];
         assert_eq!(*events.borrow(), calls);
+    });
+}
+
+/// Seven hundred of the longest intervals are longer than the clock counts.
+#[test]
+fn runs_wait_until_the_end_of_the_clock() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app: App = app.jobs(call).prefetch(1_000);
+        assert!(app.set_rate("tests.call", Some(Rate::spaced(Duration::MAX))));
+        let worker = Running::start(&app, SECOND).await;
+        let events = noted();
+        send(700).await;
+        sleep(100 * SECOND).await.unwrap();
+        assert_eq!(*events.borrow(), ["0 call"]);
+        assert!(app.set_rate("tests.call", None));
+        sleep(SECOND).await.unwrap();
+        assert_eq!(worker.end().await.stats.all.done, 700);
     });
 }
 
