@@ -116,6 +116,22 @@ impl Schedule {
         self.missed = missed;
         self
     }
+
+    /// Checks a schedule that another process has made.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.name.len() > LONGEST_NAME {
+            return Err(format!("a schedule's name has {LONGEST_NAME} bytes at most"));
+        }
+        match &self.when {
+            When::Every { interval } if interval.is_zero() => {
+                Err(format!("the interval of schedule `{}` is zero", self.name))
+            }
+            When::Every { .. } => Ok(()),
+            When::Cron { cron, zone: name } => {
+                Cron::check(cron).and_then(|()| zone(name).map(drop))
+            }
+        }
+    }
 }
 
 /// A text is not a schedule: a field of cron, or the name of a time zone, is wrong.

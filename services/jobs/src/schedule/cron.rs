@@ -185,14 +185,14 @@ pub(crate) fn zone(name: &str) -> Result<TimeZone, String> {
     }
 }
 
-/// The first moment of an interval after another one, counted from `since`.
+/// The first moment of an interval after another one, counted from `since`; `None` for an interval of zero.
 pub(crate) fn next_of_interval(
     since: Timestamp,
     interval: std::time::Duration,
     after: Timestamp,
 ) -> Option<Timestamp> {
     let passed = u128::try_from(after.as_nanosecond() - since.as_nanosecond()).unwrap_or(0);
-    let intervals = passed / interval.as_nanos() + 1;
+    let intervals = passed.checked_div(interval.as_nanos())? + 1;
     let ahead = intervals.checked_mul(interval.as_nanos())?;
     since.checked_add(i64::try_from(ahead).ok()?.nanoseconds()).ok()
 }
@@ -284,5 +284,6 @@ mod tests {
         for (after, next) in [(100, 110), (109, 110), (110, 120), (95, 110), (157, 160)] {
             assert_eq!(next_of_interval(at(100), ten, at(after)), Some(at(next)), "{after}");
         }
+        assert_eq!(next_of_interval(at(100), std::time::Duration::ZERO, at(110)), None);
     }
 }

@@ -289,10 +289,7 @@ impl Leader<'_> {
                     self.app.0.schedules.borrow().iter().any(|own| own.name == schedule.name);
                 match self.is_worker && is_of_program {
                     true => Err(format!("schedule `{}` is of the program", schedule.name)),
-                    false => {
-                        self.state.put(*schedule, true, now);
-                        Ok(())
-                    }
+                    false => schedule.check().map(|()| self.state.put(*schedule, true, now)),
                 }
             }
             Note::Remove(name) => self.state.remove(&name),

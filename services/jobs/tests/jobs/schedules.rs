@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use pikake_jobs::{
-    App, AppError, Broker, BrokerError, MemoryStore, Missed, QueueOptions, Schedule,
+    App, AppError, Broker, BrokerError, MemoryStore, Message, Missed, QueueOptions, Schedule,
 };
 use pikake_macros::job;
 use pikake_sim::busy_for;
@@ -156,6 +156,51 @@ fn schedules_are_changed_at_run_time() {
         assert_eq!(*events.borrow(), ["10 tick", "35 tick", "50 tick"]);
         let error = schedules.pause("ticks").await.unwrap_err();
         assert_eq!(error.to_string(), "there is no schedule `ticks`");
+    });
+}
+
+/// A message to the leader, from a stranger.
+async fn tell_leader(store: &MemoryStore, note: &str) {
+    let broker = store.open();
+    let queue = "pikake.schedules";
+    broker.declare(queue, &QueueOptions::new().single_consumer(true)).await.unwrap();
+    let mut message = Message::default();
+    message.body = note.into();
+    broker.publish(queue, message, None).await.unwrap();
+}
+
+#[test]
+fn a_stranger_adds_no_schedule_that_cannot_be() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let whens = [
+            r#"{"interval": {"secs": 0, "nanos": 0}}"#,
+            r#"{"cron": "0 0 30 2 *", "zone": "UTC"}"#,
+            r#"{"cron": "* * * * *", "zone": "nowhere"}"#,
+        ];
+        let long = "n".repeat(201);
+        let names = ["zero", "never", "nowhere", &long];
+        for (name, when) in
+            names.iter().zip(whens.iter().chain([&r#"{"interval": {"secs": 1, "nanos": 0}}"#]))
+        {
+            let task = r#"{"job": "beat", "args": {"Ok": ["odd"]}, "kwargs": {"Ok": {}}, "queue": null,
+                "expires": null, "limits": [null, null], "max_retries": null, "priority": 0,
+                "ignore_result": true}"#;
+            let put = format!(
+                r#"{{"put": {{"name": "{name}", "when": {when}, "missed": "skip", "task": {task}}}}}"#
+            );
+            tell_leader(&store, &put).await;
+        }
+        let worker = Running::start(&worker_of(&store, [ticks()]), SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let listed = console.schedules().list().await.unwrap();
+        assert_eq!(listed.iter().map(|info| &*info.name).collect::<Vec<_>>(), ["ticks"]);
+        let broker = store.open();
+        assert!(broker.dead("pikake.schedules", 10).await.unwrap().is_empty(), "all were read");
+        worker.end().await;
+        assert_eq!(*events.borrow(), ["10 tick"]);
     });
 }
 
