@@ -384,6 +384,11 @@ impl App {
         self.declare(queue, &QueueOptions::unspecified()).await
     }
 
+    /// Has [`ensure_queue`](Self::ensure_queue) declare a queue again: it may have been deleted.
+    pub(crate) fn forget_queue(&self, queue: &str) {
+        self.0.declared.borrow_mut().remove(queue);
+    }
+
     pub(crate) async fn pause(&self) -> Result<(), Interrupted> {
         sleep(LOST_PAUSE).await
     }

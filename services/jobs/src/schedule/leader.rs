@@ -16,6 +16,8 @@
 //! * **A job is sent at least once for each moment that is not skipped.** The moment is noted in the state after the broker
 //!   has confirmed the job. If the leader is lost in between, its successor sends the job again, **with the same id**: the
 //!   name of the schedule and the moment.
+//! * **A job that the broker refuses stops no other.** Its queue may be deleted, or its message too large. The moment
+//!   counts as sent, and an error is logged.
 //! * **Two leaders at a moment** are possible where a broker takes a live leader for lost: after a partition, or if a
 //!   process on SQLite does not run for longer than its lease. Both send jobs of the same ids. The older leader notices by
 //!   its next acknowledgement. The later of both last moments of a schedule counts then.
@@ -204,9 +206,18 @@ impl Leader<'_> {
         let now = timestamp();
         let due = if self.is_worker { self.state.due(now) } else { Vec::new() };
         for due in due {
+            match self.send(due.task.signature(Some(due.id()))).await {
+                // The moment of a job that cannot be sent counts as well: the next one may be sent.
+                Ok(_) => self.state.sent(&due, now),
+                Err(error) => {
+                    // The next leader does not repeat what was sent.
+                    if self.is_changed && !error.is_lost() {
+                        self.write().await?;
+                    }
+                    return Err(error);
+                }
+            }
             self.is_changed = true;
-            self.send(due.task.signature(Some(due.id()))).await?;
-            self.state.sent(&due, now);
         }
         if self.is_changed || self.written.elapsed() >= RENEW_EVERY {
             self.write().await?;
@@ -214,22 +225,36 @@ impl Leader<'_> {
         Ok(())
     }
 
-    /// Sends a job. A job that can never be sent is an error in the log.
-    async fn send(&self, signature: Signature) -> Result<(), BrokerError> {
+    /// Sends a job. The inner error is of a job that cannot be sent, also not by the next leader.
+    async fn send(&self, signature: Signature) -> Result<Result<(), String>, BrokerError> {
         let queue = signature.queue.clone().unwrap_or_else(|| self.app.queue_of(&signature.name));
-        let (message, not_before) = match signature.message(self.app.origin()) {
-            Ok(made) => made,
-            Err(SendError::Broker(error)) => return Err(error),
-            Err(error) => {
-                tracing::error!(%error, job = signature.name, "a scheduled job cannot be sent");
-                return Ok(());
-            }
+        let sent = match signature.message(self.app.origin()) {
+            Ok((message, not_before)) => self.publish(&queue, message, not_before).await,
+            Err(SendError::Broker(error)) => Err(error),
+            Err(error) => Err(BrokerError::Refused(error.to_string())),
         };
-        self.app.ensure_queue(&queue).await?;
-        let sent = self.broker.publish(&queue, message, not_before).await;
-        sent.map_err(cause).inspect_err(|error| {
-            tracing::warn!(%error, job = signature.name, "a scheduled job was not sent yet");
-        })
+        match sent {
+            Ok(()) => Ok(Ok(())),
+            Err(BrokerError::Refused(why)) => {
+                tracing::error!(why, queue, job = signature.name, "a scheduled job cannot be sent");
+                self.app.forget_queue(&queue);
+                Ok(Err(why))
+            }
+            Err(error) => {
+                tracing::warn!(%error, job = signature.name, "a scheduled job was not sent yet");
+                Err(error)
+            }
+        }
+    }
+
+    async fn publish(
+        &self,
+        queue: &str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> Result<(), BrokerError> {
+        self.app.ensure_queue(queue).await?;
+        self.broker.publish(queue, message, not_before).await.map_err(cause)
     }
 
     async fn write(&mut self) -> Result<(), BrokerError> {
@@ -296,10 +321,7 @@ impl Leader<'_> {
             Note::Pause(name) => self.state.pause(&name, true, now),
             Note::Resume(name) => self.state.pause(&name, false, now),
             Note::RunNow(name) => match self.state.task(&name) {
-                Ok(task) => {
-                    self.send(task.signature(Some(format!("{name}@{id}")))).await?;
-                    Ok(())
-                }
+                Ok(task) => self.send(task.signature(Some(format!("{name}@{id}")))).await?,
                 Err(why) => Err(why),
             },
             Note::State(_) | Note::Hello | Note::List => Ok(()),

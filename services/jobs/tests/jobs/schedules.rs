@@ -305,6 +305,42 @@ fn a_moment_that_is_sent_twice_has_one_id() {
     });
 }
 
+/// The queue of one schedule was deleted, or is another one.
+#[test]
+fn a_schedule_that_is_refused_stops_no_other() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let is_gone = Rc::new(Cell::new(false));
+        let gone = is_gone.clone();
+        let broker = Meddled::new(Rc::new(store.open()), move |asked| match asked {
+            // The workers' own queues are declared by now.
+            Asked::Declare if gone.get() => at_once(Err(BrokerError::Refused("it is gone".into()))),
+            _ => at_once(Ok(())),
+        });
+        let events = beats();
+        let bad = Schedule::every(10 * SECOND, beat.with("bad".into()).queue("gone")).name("m");
+        let good =
+            |name: &'static str| Schedule::every(10 * SECOND, beat.with(name.into())).name(name);
+        let app = App::on(Rc::new(broker)).jobs(beat);
+        let app = [good("a"), bad, good("z")].into_iter().fold(app, App::schedule);
+        let worker = Running::start(&app, SECOND).await;
+        sleep(5 * SECOND).await.unwrap();
+        is_gone.set(true);
+        sleep(20 * SECOND).await.unwrap();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let refused = console.schedules().run_now("m").await.unwrap_err();
+        assert!(refused.to_string().contains("it is gone"), "{refused}");
+        is_gone.set(false);
+        sleep(10 * SECOND).await.unwrap();
+        worker.end().await;
+        let mut events = events.take();
+        events.sort();
+        assert_eq!(events, ["10 a", "10 z", "20 a", "20 z", "30 a", "30 z"]);
+        let jobs = store.open().counts("gone").await.unwrap();
+        assert_eq!(jobs.ready, 1, "the queue is there again");
+    });
+}
+
 #[test]
 fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
     in_worlds(async || {
