@@ -139,7 +139,6 @@ async fn lead_once(app: &App, is_worker: bool) -> Result<(), BrokerError> {
         is_worker,
         state: State::default(),
         held: Vec::new(),
-        has_state: false,
         is_changed: true,
         written: Instant::now(),
     };
@@ -154,8 +153,6 @@ struct Leader<'a> {
     state: State,
     /// The messages that are acknowledged when the next state has come.
     held: Vec<Receipt>,
-    /// Whether one of these is a state.
-    has_state: bool,
     /// Whether the state is to be written.
     is_changed: bool,
     written: Instant,
@@ -276,7 +273,6 @@ impl Leader<'_> {
         for earlier in std::mem::replace(&mut self.held, vec![receipt]) {
             self.broker.ack(earlier).await?;
         }
-        self.has_state = true;
         Ok(())
     }
 
@@ -332,14 +328,15 @@ impl Leader<'_> {
         Ok(answer)
     }
 
-    /// Acknowledges a message; later, if no state is held: a leader always holds a message.
+    /// Acknowledges a message; the first one later, if no state is held: a leader always holds a message. It holds no
+    /// more than that, since the broker delivers no state behind as many as it may hold.
     async fn done(&mut self, receipt: Receipt) -> Result<(), BrokerError> {
-        match self.has_state {
-            true => self.broker.ack(receipt).await,
-            false => {
+        match self.held.is_empty() {
+            true => {
                 self.held.push(receipt);
                 Ok(())
             }
+            false => self.broker.ack(receipt).await,
         }
     }
 }

@@ -204,6 +204,27 @@ fn a_stranger_adds_no_schedule_that_cannot_be() {
     });
 }
 
+/// More than a leader may hold.
+#[test]
+fn a_leader_gets_through_hundreds_of_messages_to_its_state() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        for _ in 0..450 {
+            tell_leader(&store, "\"hello\"").await;
+        }
+        let worker = Running::start(&worker_of(&store, [ticks()]), SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        assert_eq!(console.schedules().list().await.unwrap().len(), 1);
+        sleep(10 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(*events.borrow(), ["10 tick", "20 tick"]);
+        let left = store.open().counts("pikake.schedules").await.unwrap();
+        assert_eq!(left.ready, 1, "the state");
+    });
+}
+
 #[test]
 fn changes_without_a_worker_are_kept_for_the_next() {
     in_worlds(async || {
