@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::SystemTime;
 
@@ -326,6 +327,15 @@ fn a_moment_that_is_sent_twice_has_one_id() {
     });
 }
 
+/// Three schedules, of which the second one's jobs have a queue of their own.
+fn app_with_bad_schedule(broker: Meddled) -> App {
+    let tens = |name: &str, job| Schedule::every(10 * SECOND, job).name(name);
+    let bad = tens("m", beat.with("bad".into()).queue("gone"));
+    let app = App::on(Rc::new(broker)).jobs(beat);
+    let app = app.schedule(tens("a", beat.with("a".into())));
+    app.schedule(bad).schedule(tens("z", beat.with("z".into())))
+}
+
 /// The queue of one schedule was deleted, or is another one.
 #[test]
 fn a_schedule_that_is_refused_stops_no_other() {
@@ -339,11 +349,7 @@ fn a_schedule_that_is_refused_stops_no_other() {
             _ => at_once(Ok(())),
         });
         let events = beats();
-        let bad = Schedule::every(10 * SECOND, beat.with("bad".into()).queue("gone")).name("m");
-        let good =
-            |name: &'static str| Schedule::every(10 * SECOND, beat.with(name.into())).name(name);
-        let app = App::on(Rc::new(broker)).jobs(beat);
-        let app = [good("a"), bad, good("z")].into_iter().fold(app, App::schedule);
+        let app = app_with_bad_schedule(broker);
         let worker = Running::start(&app, SECOND).await;
         sleep(5 * SECOND).await.unwrap();
         is_gone.set(true);
@@ -359,6 +365,31 @@ fn a_schedule_that_is_refused_stops_no_other() {
         assert_eq!(events, ["10 a", "10 z", "20 a", "20 z", "30 a", "30 z"]);
         let jobs = store.open().counts("gone").await.unwrap();
         assert_eq!(jobs.ready, 1, "the queue is there again");
+    });
+}
+
+#[test]
+fn a_leader_that_fails_has_written_what_it_has_sent() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let fails = Rc::new(Cell::new(false));
+        let once = fails.clone();
+        let broker = Meddled::new(Rc::new(store.open()), move |asked| match asked {
+            Asked::Declare if once.take() => {
+                at_once(Err(BrokerError::Io(ErrorKind::PermissionDenied.into())))
+            }
+            _ => at_once(Ok(())),
+        });
+        let events = beats();
+        let worker = Running::start(&app_with_bad_schedule(broker), SECOND).await;
+        sleep(5 * SECOND).await.unwrap();
+        fails.set(true);
+        sleep(20 * SECOND).await.unwrap();
+        worker.end().await;
+        let mut events = events.take();
+        events.sort();
+        assert_eq!(events, ["10 a", "11 z", "20 a", "20 z"]);
+        assert_eq!(store.open().counts("gone").await.unwrap().ready, 2);
     });
 }
 
