@@ -239,7 +239,7 @@ async fn until_the_end(
     }
     shield(async {
         control.request_cancel("the worker has ended");
-        let _ended = control.await;
+        let _ = ignore_after(CLEANUP_GRACE, control).await;
         drop(deliveries);
         worker.processes.close().await;
     })

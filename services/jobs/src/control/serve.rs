@@ -2,6 +2,7 @@
 //!
 //! Nothing here may harm jobs: a bus that fails or hangs costs control, and a message that is no command a line in the log.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,7 +36,9 @@ const SEND_LIMIT: Duration = Duration::from_secs(1);
 /// Prepares the consumers, begins them, and then controls the worker until this is interrupted.
 pub(crate) async fn serve(worker: Rc<WorkerState>) {
     let broker = worker.broker.clone();
-    state_file::load(&worker.app).await;
+    if state_file::load(&worker.app).await.is_err() {
+        return;
+    }
     let Some(bus) = broker.bus() else {
         worker.update_consumers();
         return;
@@ -56,7 +59,10 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
     let mut pauses = Pauses::new();
     loop {
         let ended = match &mut notices {
-            Some(notices) => receive(&worker, bus, &mut **notices).await,
+            Some(notices) => {
+                let Err(error) = receive(&worker, bus, &mut **notices).await;
+                error
+            }
             None => match prepare(&worker, bus).await {
                 Ok(subscribed) => {
                     notices = Some(subscribed);
@@ -79,15 +85,19 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
             break;
         }
     }
-    drop((flushing, saving));
-    shield(async {
+    drop(flushing);
+    saving.request_cancel("the worker ends");
+    let last = shield(async {
+        // Two that write at a time would share the file beside it.
+        let _ended = saving.await;
         state_file::save(&worker.app).await;
         if let Some(notice) = worker.events.take() {
-            send(bus, notice).await;
+            send(bus, notice).await?;
         }
-        send(bus, worker_event(&worker, "offline")).await;
-    })
-    .await;
+        send(bus, worker_event(&worker, "offline")).await
+    });
+    // Nothing interrupts a shield.
+    let _: Result<(), Interrupted> = last.await;
 }
 
 /// Subscribes to commands, and learns what other workers know.
@@ -108,7 +118,7 @@ async fn prepare(worker: &Rc<WorkerState>, bus: &dyn Bus) -> Result<Box<dyn Noti
         None if has_others => mingle(worker, bus, &name).await?,
         None => {}
     }
-    send(bus, worker_event(worker, "online")).await;
+    send(bus, worker_event(worker, "online")).await?;
     Ok(notices)
 }
 
@@ -152,16 +162,15 @@ async fn receive(
     worker: &Rc<WorkerState>,
     bus: &dyn Bus,
     notices: &mut dyn Notices,
-) -> BrokerError {
+) -> Result<Infallible, BrokerError> {
     let interval = bus.heartbeat_interval();
     let mut beat = interval.map(deadline_after);
     loop {
         let notice = match until(beat, notices.next()).await {
-            Some(Ok(notice)) => notice,
-            Some(Err(error)) => return error,
+            Some(notice) => notice?,
             None => {
                 beat = interval.map(deadline_after);
-                send(bus, worker_event(worker, "heartbeat")).await;
+                send(bus, worker_event(worker, "heartbeat")).await?;
                 continue;
             }
         };
@@ -184,7 +193,7 @@ async fn receive(
         };
         tracing::debug!(method, "a command was executed");
         if method == "heartbeat" {
-            send(bus, worker_event(worker, "heartbeat")).await;
+            send(bus, worker_event(worker, "heartbeat")).await?;
         }
         if let Some(key) = &command.reply_to {
             let body = json!({ name: reply }).to_string().into_bytes();
@@ -192,7 +201,7 @@ async fn receive(
             if let Some(ticket) = &command.ticket {
                 reply = reply.header("ticket", ticket.as_str());
             }
-            send(bus, reply.header("clock", worker.events.tick())).await;
+            send(bus, reply.header("clock", worker.events.tick())).await?;
         }
     }
 }
@@ -211,10 +220,14 @@ fn worker_event(worker: &WorkerState, what: &str) -> Notice {
     worker.events.worker(what, worker.running.len(), processed)
 }
 
-async fn send(bus: &dyn Bus, notice: Notice) {
-    if let Some(Err(error)) = ignore_after(SEND_LIMIT, bus.notify(notice)).await {
-        tracing::debug!(%error, "a control message could not be sent");
+/// Sends a message, if the broker lets it. An interruption comes once, so that it is handed on.
+async fn send(bus: &dyn Bus, notice: Notice) -> Result<(), Interrupted> {
+    match ignore_after(SEND_LIMIT, bus.notify(notice)).await {
+        Some(Err(BrokerError::Interrupted(why))) => return Err(why),
+        Some(Err(error)) => tracing::debug!(%error, "a control message could not be sent"),
+        Some(Ok(())) | None => {}
     }
+    Ok(())
 }
 
 /// Sends events of jobs, some at a time.
@@ -225,7 +238,7 @@ async fn flush(worker: Rc<WorkerState>) -> Result<(), Interrupted> {
         let full = timeout_after(FLUSH_EVERY, worker.events.is_full.wait()).await;
         full.unwrap_or(Ok(()))?;
         if let Some(notice) = worker.events.take() {
-            send(bus, notice).await;
+            send(bus, notice).await?;
         }
     }
 }

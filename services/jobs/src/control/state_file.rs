@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{Interrupted, blocking, sleep, wall_time};
+use pikake_traps::{Interrupted, TaskError, blocking, shield, sleep, wall_time};
 use serde::{Deserialize, Serialize};
 
 use crate::client::app::App;
@@ -25,8 +25,8 @@ struct Content {
 }
 
 /// Reads the file, if the application has one.
-pub(crate) async fn load(app: &App) {
-    let Some(path) = app.0.control.state_file.borrow().clone() else { return };
+pub(crate) async fn load(app: &App) -> Result<(), Interrupted> {
+    let Some(path) = app.0.control.state_file.borrow().clone() else { return Ok(()) };
     let file = path.clone();
     match blocking(move || read(&file)).await {
         Ok(Ok(content)) => {
@@ -41,8 +41,10 @@ pub(crate) async fn load(app: &App) {
         Ok(Err(error)) => {
             tracing::warn!(path = %path.display(), %error, "the state file cannot be read");
         }
+        Err(TaskError::Interrupted(why)) => return Err(why),
         Err(_) => {}
     }
+    Ok(())
 }
 
 fn read(path: &Path) -> io::Result<Content> {
@@ -78,7 +80,8 @@ pub(crate) async fn save(app: &App) {
         paused: control.paused.borrow().clone(),
     };
     let file = path.clone();
-    if let Ok(Err(error)) = blocking(move || write(&file, &content)).await {
+    // In a shield: what is not written would count as saved.
+    if let Ok(Err(error)) = shield(blocking(move || write(&file, &content))).await {
         tracing::warn!(path = %path.display(), %error, "the state file cannot be written");
     }
 }

@@ -138,7 +138,7 @@ async fn consume(
 ) -> Vec<Box<dyn Deliveries>> {
     let mut kept = Vec::new();
     let mut pauses = Pauses::new();
-    while worker.phase() == Phase::Open {
+    while worker.phase() == Phase::Open && goes_on.get() {
         let begun = async {
             // A queue that was added by a command may be missing.
             worker.app.ensure_queue(&queue).await?;
@@ -158,8 +158,10 @@ async fn consume(
                 );
                 let options = worker.app.queues().remove(&queue);
                 let options = options.unwrap_or_else(QueueOptions::unspecified);
-                if let Err(error) = worker.app.declare(&queue, &options).await {
-                    tracing::warn!(queue, %error, "the queue cannot be declared");
+                match worker.app.declare(&queue, &options).await {
+                    Ok(()) => {}
+                    Err(BrokerError::Interrupted(_)) => break,
+                    Err(error) => tracing::warn!(queue, %error, "the queue cannot be declared"),
                 }
             }
             Err(BrokerError::Interrupted(_)) => break,

@@ -1,5 +1,6 @@
 //! Control over workers on the broker in memory, in virtual time.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use pikake_macros::job;
 use pikake_traps::{Interrupted, elapsed_since, now, random, shield, sleep, spawn, timeout_after};
 use serde_json::{Value, json};
 
+use crate::meddled::{Asked, Meddled, at_once};
 use crate::{Running, SECOND, add, in_worlds, nap};
 
 /// A job that does not end when it is interrupted.
@@ -395,6 +397,58 @@ fn a_dropped_worker_is_gone() {
         assert_eq!(app.control().ping().await.unwrap(), [""; 0]);
         let counts = app.broker().unwrap().counts("pikake").await.unwrap();
         assert_eq!((counts.ready, counts.taken, counts.consumers), (1, Some(0), Some(0)));
+    });
+}
+
+/// The reply to a command waits for its broker, as during an alarm, when the worker ends.
+#[test]
+fn a_worker_ends_while_its_reply_waits() {
+    in_worlds(async || {
+        let (store, is_stuck) = (MemoryStore::new(), Rc::new(Cell::new(false)));
+        let waits = is_stuck.clone();
+        let broker = Meddled::new(Rc::new(store.open()), move |asked| match asked {
+            Asked::Notify if waits.get() => Box::pin(async { Ok(sleep(1_000 * SECOND).await?) }),
+            _ => at_once(Ok(())),
+        });
+        let app = App::on(Rc::new(broker)).named("one@here").jobs(add);
+        let worker = Running::start(&app, SECOND).await;
+        sleep(SECOND).await.unwrap();
+        is_stuck.set(true);
+        let client = client(&store).await;
+        let asking = spawn(async move { client.control().ping().await });
+        sleep(SECOND / 2).await.unwrap();
+        let begin = now();
+        timeout_after(60 * SECOND, worker.end()).await.expect("the worker ends");
+        assert!(elapsed_since(begin) < 2 * SECOND, "its last event waits for a second");
+        assert_eq!(asking.await.unwrap().unwrap(), [""; 0]);
+    });
+}
+
+/// The pause comes while the worker declares a queue again whose consumer the broker has cancelled.
+#[test]
+fn a_queue_that_is_declared_again_is_paused() {
+    in_worlds(async || {
+        let (store, is_cut) = (MemoryStore::new(), Rc::new(Cell::new(false)));
+        let cut = is_cut.clone();
+        let broker = Meddled::new(Rc::new(store.open()), move |asked| match asked {
+            Asked::Next(is_cancelled) => {
+                *is_cancelled = cut.get();
+                at_once(Ok(()))
+            }
+            Asked::Declare if cut.get() => Box::pin(async { Ok(sleep(2 * SECOND).await?) }),
+            _ => at_once(Ok(())),
+        });
+        let app = App::on(Rc::new(broker)).named("one@here").jobs(add);
+        let worker = Running::start(&app, SECOND).await;
+        sleep(SECOND).await.unwrap();
+        is_cut.set(true);
+        assert_eq!(add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap(), 3);
+        sleep(SECOND).await.unwrap();
+        app.control().pause("pikake").await.unwrap();
+        is_cut.set(false);
+        sleep(30 * SECOND).await.unwrap();
+        assert_eq!(store.open().counts("pikake").await.unwrap().consumers, Some(0));
+        timeout_after(60 * SECOND, worker.end()).await.expect("the worker ends");
     });
 }
 

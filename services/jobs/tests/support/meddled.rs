@@ -6,12 +6,13 @@
 use std::fmt;
 use std::future::ready;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_jobs::broker::LocalFuture;
 use pikake_jobs::{
     Broker, BrokerError, Bus, ChordMember, Counts, DeadJob, Deliveries, Delivery, JobId, Message,
-    Outcome, PublishError, PublishFailure, QueueOptions, Receipt,
+    Notice, Notices, Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SharedFact,
+    SharedFacts, Topic,
 };
 
 /// What is asked of a broker.
@@ -28,6 +29,8 @@ pub(crate) enum Asked<'a> {
     Wait,
     /// To add a member of a chord, or to end one.
     Join,
+    /// A message on the bus.
+    Notify,
     /// The next delivery of a consumer, which is cancelled first if this is set.
     Next(&'a mut bool),
 }
@@ -204,7 +207,7 @@ impl Broker for Meddled {
         self.inner.forget(job);
     }
     fn bus(&self) -> Option<&dyn Bus> {
-        self.inner.bus()
+        self.inner.bus().is_some().then_some(self)
     }
     fn state(&self) -> String {
         self.inner.state()
@@ -212,6 +215,40 @@ impl Broker for Meddled {
     /// The inner one stays open, so that an application may be run on it again.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         at_once(Ok(()))
+    }
+}
+
+impl Meddled {
+    fn inner_bus(&self) -> &dyn Bus {
+        self.inner.bus().expect("it is asked for its bus only where the inner one has one")
+    }
+}
+
+impl Bus for Meddled {
+    fn notify(&self, notice: Notice) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.around(|| Asked::Notify, move || self.inner_bus().notify(notice))
+    }
+    fn subscribe<'a>(
+        &'a self,
+        topic: Topic,
+        name: &'a str,
+    ) -> LocalFuture<'a, Result<Box<dyn Notices>, BrokerError>> {
+        self.inner_bus().subscribe(topic, name)
+    }
+    fn workers(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        self.inner_bus().workers()
+    }
+    fn heartbeat_interval(&self) -> Option<Duration> {
+        self.inner_bus().heartbeat_interval()
+    }
+    fn share<'a>(&'a self, fact: &'a SharedFact) -> LocalFuture<'a, Result<bool, BrokerError>> {
+        self.inner_bus().share(fact)
+    }
+    fn shared(&self) -> LocalFuture<'_, Result<Option<SharedFacts>, BrokerError>> {
+        self.inner_bus().shared()
+    }
+    fn has_others(&self) -> LocalFuture<'_, Result<bool, BrokerError>> {
+        self.inner_bus().has_others()
     }
 }
 
