@@ -137,8 +137,10 @@ pub(crate) fn learn(worker: &WorkerState, told: &Value) {
             control.changed.set();
         }
     }
-    for queue in told["paused"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        if control.paused.borrow_mut().insert(queue.to_owned()) {
+    // Replaced, since a queue may have been resumed while this worker was away.
+    if let Value::Array(queues) = &told["paused"] {
+        let queues = queues.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        if control.paused.replace(queues) != *control.paused.borrow() {
             control.changed.set();
         }
     }

@@ -479,6 +479,21 @@ fn a_state_file_outlives_the_worker() {
     });
 }
 
+/// A queue that was resumed while a worker was away is not paused when that worker has asked the others.
+#[test]
+fn a_worker_takes_over_which_queues_are_paused() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let app = client(&store).await;
+        let (_one, worker) = named(&store, "one@here").await;
+        app.control().pause("other").await.unwrap();
+        let told = json!({"from_node": "two@here", "paused": ["third"]});
+        app.control().tell("hello", told).await.unwrap();
+        assert_eq!(app.control().workers().await.unwrap()[0].paused, ["third"]);
+        worker.end().await;
+    });
+}
+
 /// Random changes of valid commands, `PIKAKE_FUZZ` of them in each world: the worker goes on.
 #[test]
 fn mutated_commands_cost_nothing() {

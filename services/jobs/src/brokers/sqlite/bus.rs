@@ -126,10 +126,12 @@ impl ThreadBus {
         if self.until_alive() != Some(Duration::ZERO) {
             return Ok(());
         }
-        let ids: Vec<i64> = lock(&self.subscriptions.0).keys().copied().collect();
-        let mut alive = db.prepare_cached("UPDATE subscriber SET alive = ?2 WHERE id = ?1")?;
-        for id in ids {
-            alive.execute([id, now])?;
+        // The whole row, since another process may have removed it: the wall clock steps, and processes are stopped.
+        let sql = "INSERT INTO subscriber (id, topic, name, alive) VALUES (?1, ?2, ?3, ?4) \
+                   ON CONFLICT (id) DO UPDATE SET alive = ?4";
+        let mut alive = db.prepare_cached(sql)?;
+        for (id, subscriber) in &*lock(&self.subscriptions.0) {
+            alive.execute(params![id, number(subscriber.topic), subscriber.name, now])?;
         }
         let old = now - micros_of(KEPT_FOR);
         db.prepare_cached("DELETE FROM subscriber WHERE alive < ?1")?.execute([old])?;

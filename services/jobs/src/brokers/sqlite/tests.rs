@@ -5,6 +5,7 @@ use pikake_traps::{sleep, spawn, timeout_after};
 use tempfile::TempDir;
 
 use super::*;
+use crate::broker::bus::{Notice, Topic};
 use crate::brokers::sqlite::statements::OUTCOME_LIFE;
 
 #[test]
@@ -307,5 +308,22 @@ fn a_busy_process_leaves_gaps_for_others() {
         for writer in writers {
             writer.await.unwrap();
         }
+    });
+}
+
+/// Another process removes the row of a subscriber, as after a step of the wall clock.
+#[test]
+fn a_subscriber_that_was_removed_comes_back() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        let bus = broker.bus().unwrap();
+        let mut notices = bus.subscribe(Topic::Commands, "one@here").await.unwrap();
+        execute(&broker, "DELETE FROM subscriber").await.unwrap();
+        while bus.workers().await.unwrap() != Some(vec!["one@here".to_owned()]) {
+            sleep(Duration::from_millis(20)).await.unwrap();
+        }
+        bus.notify(Notice::new(Topic::Commands, "", b"{}".to_vec())).await.unwrap();
+        assert_eq!(notices.next().await.unwrap().body, b"{}");
     });
 }
