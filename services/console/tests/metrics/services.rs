@@ -180,7 +180,8 @@ fn text_has_figures_of_jobs() {
         double.delay(4).await.unwrap();
         let text = loop {
             let text = metrics::text().await.unwrap();
-            if of(&text, "pikake_jobs_waiting", "") == Some(1.0) {
+            let runs = of(&text, "pikake_jobs_running", ",job=\"metrics::services::lasts\"");
+            if (of(&text, "pikake_jobs_waiting", ""), runs) == (Some(1.0), Some(1.0)) {
                 break text;
             }
             sleep(Duration::from_millis(1)).await.unwrap();
