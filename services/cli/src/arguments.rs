@@ -327,11 +327,17 @@ pub(crate) enum DeadCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerOptions {
-    /// Consumes only this queue; may be repeated
-    #[arg(long = "queue", value_name = "QUEUE")]
+    /// Consumes only these queues, with commas between them; may be repeated
+    #[arg(
+        short = 'Q',
+        long = "queue",
+        alias = "queues",
+        value_name = "QUEUE",
+        value_delimiter = ','
+    )]
     pub(crate) queues: Vec<String>,
     /// How many jobs run at a time
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) concurrency: Option<usize>,
     /// How many connections to RabbitMQ; with 2, the queues are drained even while RabbitMQ accepts no messages
     #[arg(long, value_name = "1|2", value_parser = one_or_two)]
@@ -343,7 +349,7 @@ pub(crate) struct WorkerOptions {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) grace: Option<Duration>,
     /// The worker's name: `mail@%h`, or `mail` for that on this host
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) name: Option<String>,
     /// Sends events of jobs, for monitors such as Flower
     #[arg(long, short = 'E')]

@@ -190,7 +190,11 @@ impl Looker {
             let counted = broker.counts(&name).await;
             let is_paused = paused.contains(&name);
             queues.push(match counted {
-                Ok(counts) => queue(name, counts, is_paused, None),
+                Ok(mut counts) => {
+                    let held = running.iter().chain(&reserved).filter(|job| job.queue == name);
+                    counts.taken.get_or_insert(held.count() as u64);
+                    queue(name, counts, is_paused, None)
+                }
                 Err(error @ BrokerError::Refused(_)) => {
                     queue(name, Counts::default(), is_paused, Some(error.to_string()))
                 }

@@ -203,7 +203,7 @@ fn missing_brokers_and_queues_are_errors() {
 fn worker_runs_only_its_queues() {
     let place = Place::new();
     let _worker =
-        place.worker(&application(), &["worker", "--queue", "greetings", "--queue", "new"]);
+        place.worker(&application(), &["worker", "-Q", "greetings,other", "--queue", "new"]);
     let send = ["send", "add", "1", "2", "--wait", "--timeout", "3"];
     place.run(&pikake(), &send).failed(4, &[]);
     assert_eq!(place.counts("pikake")["ready"], 1);

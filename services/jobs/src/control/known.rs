@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::{CancelOnDrop, sleep, spawn, wall_time};
 use serde_json::Value;
 
+use crate::BrokerError;
 use crate::broker::bus::{Notice, Topic};
 use crate::client::app::{App, Inner};
 
@@ -114,14 +115,21 @@ pub(crate) fn watch(app: &App) {
                 return;
             };
             let Some(bus) = broker.bus() else { return };
-            if let Ok(mut heartbeats) = bus.subscribe(Topic::Events, "worker.").await {
-                while let Ok(notice) = heartbeats.next().await {
-                    let Some(inner) = inner.upgrade() else { return };
-                    let inner: &Inner = &inner;
-                    inner.control.known.read(&notice, wall_time());
-                }
-            }
-            if sleep(AGAIN_PAUSE).await.is_err() {
+            let error = match bus.subscribe(Topic::Events, "worker.").await {
+                Ok(mut heartbeats) => loop {
+                    match heartbeats.next().await {
+                        Ok(notice) => {
+                            let Some(inner) = inner.upgrade() else { return };
+                            let inner: &Inner = &inner;
+                            inner.control.known.read(&notice, wall_time());
+                        }
+                        Err(error) => break error,
+                    }
+                },
+                Err(error) => error,
+            };
+            // An interruption is delivered once: the pause would wait to its end.
+            if matches!(error, BrokerError::Interrupted(_)) || sleep(AGAIN_PAUSE).await.is_err() {
                 return;
             }
         }

@@ -44,14 +44,20 @@ pub(crate) async fn connected(url: &str) -> AmqpBroker {
 }
 
 pub(crate) fn in_a_world(test: impl Future<Output = ()>) {
+    let _ = ended_after(test);
+}
+
+/// Runs it, and tells when all of its tasks have ended, in virtual time.
+pub(crate) fn ended_after(test: impl Future<Output = ()>) -> Duration {
     let mut sim = Sim::new(0);
     // What goes out in the same turn does so whatever else has happened.
     sim.schedule(Schedule::Fifo);
-    let ran = sim.run_here("test", test);
-    match ran.unwrap_or_else(|failure| panic!("{failure}")).outcome {
+    let ran = sim.run_here("test", test).unwrap_or_else(|failure| panic!("{failure}"));
+    match ran.outcome {
         Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
         ended => ended.expect("it comes to its end"),
     }
+    ran.report.time
 }
 
 pub(crate) fn message(job: &str) -> Message {
