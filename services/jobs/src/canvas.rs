@@ -9,7 +9,7 @@ pub(crate) mod embed;
 
 use std::time::SystemTime;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::message::{ChordMember, Message, Outcome};
 use crate::wire::signature::Raw;
@@ -33,6 +33,8 @@ pub(crate) struct Joining {
     pub(crate) member: ChordMember,
     /// The job that follows all members.
     pub(crate) body: Raw,
+    /// The headers of the member's trace, which that job gets.
+    pub(crate) headers: Map<String, Value>,
 }
 
 /// A job that is to be sent.

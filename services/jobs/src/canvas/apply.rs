@@ -15,6 +15,10 @@ use crate::wire::{ids, instant};
 /// How deep signatures may be nested: each level takes a part of the stack.
 const MAX_NESTING: u32 = 64;
 
+/// How many bytes the parts of a workflow may get from what is around them: arguments, followers, and the body of their
+/// chord. A small message may ask for very large ones, since each of many members has its own copy.
+const MOST_BYTES: usize = 256 << 20;
+
 /// The option of a chord's body that says how many members the chord has. Our own: Celery has the number in Redis.
 pub(crate) const CHORD_SIZE: &str = "pikake_chord_size";
 
@@ -38,6 +42,15 @@ pub(crate) struct Given {
     pub(crate) headers: Map<String, Value>,
 }
 
+impl Given {
+    /// The bytes of all that a signature gets.
+    fn size(&self) -> usize {
+        let texts = self.args.iter().chain(&self.chain).chain(&self.chord);
+        let headers = self.headers.values().filter_map(Value::as_str);
+        texts.map(|text| text.get().len()).sum::<usize>() + headers.map(str::len).sum::<usize>()
+    }
+}
+
 /// Applies signatures.
 #[derive(Debug)]
 pub(crate) struct Applying<'a> {
@@ -45,12 +58,34 @@ pub(crate) struct Applying<'a> {
     seed: String,
     made: u64,
     origin: &'a str,
+    /// Whether signatures are only checked, and no messages made.
+    is_checking: bool,
+    /// How many bytes were passed on so far; [`MOST_BYTES`] at most.
+    bytes: usize,
     pub(crate) actions: Vec<Action>,
 }
 
 impl<'a> Applying<'a> {
     pub(crate) fn new(seed: String, origin: &'a str) -> Self {
-        Self { seed, made: 0, origin, actions: Vec::new() }
+        Self { seed, made: 0, origin, is_checking: false, bytes: 0, actions: Vec::new() }
+    }
+
+    /// Checks signatures, and adds no actions.
+    pub(crate) fn checking() -> Self {
+        Self { is_checking: true, ..Self::new(String::new(), "") }
+    }
+
+    /// Counts bytes that are about to be passed on.
+    fn charge(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        match self.bytes > MOST_BYTES {
+            false => Ok(()),
+            true => {
+                let most = MOST_BYTES >> 20;
+                let why = format!("the messages of its jobs would have more than {most} MiB");
+                Err(Refused::new(why))
+            }
+        }
     }
 
     fn next_id(&mut self) -> String {
@@ -100,6 +135,7 @@ impl<'a> Applying<'a> {
             Some(root) => Some(root),
             None => signature.option("root_id")?,
         };
+        self.charge(given.size())?;
         match signature.kind()? {
             Kind::Job => self.job(signature, given),
             Kind::Chain => self.chain(depth, signature, given),
@@ -111,9 +147,8 @@ impl<'a> Applying<'a> {
     fn job(&mut self, mut signature: CanvasSignature, given: Given) -> Result<(), Refused> {
         let id = self.id_of(&mut signature)?;
         let queue = queue_of(&signature)?;
-        let mut args = if signature.immutable { Vec::new() } else { given.args };
-        args.extend(std::mem::take(&mut signature.args));
-        let embed = embed_of(&signature, &given.chain, given.chord.as_ref())?;
+        let (callbacks, errbacks) =
+            (signature.signatures("link")?, signature.signatures("link_error")?);
         let mut headers = given.headers;
         headers.extend(signature.option::<Map<String, Value>>("headers")?.unwrap_or_default());
         if let Some((group, index)) = given.group {
@@ -128,6 +163,17 @@ impl<'a> Applying<'a> {
             Some(length) => Some(instant::after(length)),
             None => signature.moment("eta")?,
         };
+        let expires = signature.moment("expires")?;
+        let limits = [signature.length("time_limit")?, signature.length("soft_time_limit")?];
+        let priority = signature.option("priority")?.unwrap_or_default();
+        let ignore_result = signature.option("ignore_result")?.unwrap_or_default();
+        let reply_to = signature.option("reply_to")?;
+        if self.is_checking {
+            return Ok(());
+        }
+        let mut args = if signature.immutable { Vec::new() } else { given.args };
+        args.append(&mut signature.args);
+        let embed = embed_of(&callbacks, &errbacks, &given.chain, given.chord.as_ref());
         let parts = TaskParts {
             job: &signature.task,
             id,
@@ -138,12 +184,12 @@ impl<'a> Applying<'a> {
             embed: embed.as_deref().unwrap_or(EMBED),
             origin: self.origin,
             not_before,
-            expires: signature.moment("expires")?,
-            limits: [signature.length("time_limit")?, signature.length("soft_time_limit")?],
+            expires,
+            limits,
             max_retries: None,
-            priority: signature.option("priority")?.unwrap_or_default(),
-            ignore_result: signature.option("ignore_result")?.unwrap_or_default(),
-            reply_to: signature.option("reply_to")?,
+            priority,
+            ignore_result,
+            reply_to,
             headers,
         };
         let (message, not_before) = parts.into_message();
@@ -198,7 +244,9 @@ impl<'a> Applying<'a> {
         }
         let links = signature.signatures("link")?;
         let errbacks = signature.signatures("link_error")?;
+        let errback_bytes: usize = errbacks.iter().map(|errback| errback.get().len()).sum();
         for step in &mut chain {
+            self.charge(errback_bytes)?;
             step.link("link_error", errbacks.clone())?;
         }
         let Some(last) = chain.first_mut() else { return Ok(()) };
@@ -340,7 +388,7 @@ impl Applying<'_> {
 }
 
 /// How many jobs have to end until all of a chord's member has ended.
-fn size_of(depth: u32, member: &CanvasSignature) -> Result<u64, Refused> {
+pub(crate) fn size_of(depth: u32, member: &CanvasSignature) -> Result<u64, Refused> {
     if depth > MAX_NESTING {
         return Err(Refused::new("a chord in it is nested too deep"));
     }
@@ -382,24 +430,23 @@ fn queue_of(signature: &CanvasSignature) -> Result<Option<String>, Refused> {
 
 /// The `embed` of a job that something follows.
 fn embed_of(
-    signature: &CanvasSignature,
+    callbacks: &[Raw],
+    errbacks: &[Raw],
     chain: &[Raw],
     chord: Option<&Raw>,
-) -> Result<Option<String>, Refused> {
-    let callbacks = signature.signatures("link")?;
-    let errbacks = signature.signatures("link_error")?;
+) -> Option<String> {
     if callbacks.is_empty() && errbacks.is_empty() && chain.is_empty() && chord.is_none() {
-        return Ok(None);
+        return None;
     }
     let list = |signatures: &[Raw]| match signatures {
         [] => "null".to_owned(),
         signatures => raw(&signatures).get().to_owned(),
     };
-    let (callbacks, errbacks, chain) = (list(&callbacks), list(&errbacks), list(chain));
+    let (callbacks, errbacks, chain) = (list(callbacks), list(errbacks), list(chain));
     let chord = chord.map_or("null", |chord| chord.get());
-    Ok(Some(format!(
+    Some(format!(
         r#"{{"callbacks":{callbacks},"errbacks":{errbacks},"chain":{chain},"chord":{chord}}}"#
-    )))
+    ))
 }
 
 /// Celery's stamps: options that a list names, and that travel as headers.

@@ -6,10 +6,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::canvas::apply::{Applying, CHORD_SIZE, Given};
+use crate::canvas::apply::{Applying, CHORD_SIZE, Given, size_of};
 use crate::canvas::{Action, Joining};
 use crate::message::{ChordMember, Message, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
+use crate::wire::ids;
 use crate::wire::request::traces;
 use crate::wire::signature::{CanvasSignature, Kind, Raw, Refused, raw};
 
@@ -56,6 +57,11 @@ impl Embed {
         Ok((!embed.is_empty()).then(|| Box::new(embed)))
     }
 
+    /// The same, with no jobs one after the other.
+    pub(crate) fn without_chain(self: Box<Self>) -> Self {
+        Self { chain: None, ..*self }
+    }
+
     fn is_empty(&self) -> bool {
         let is_empty = |list: &Option<Vec<Raw>>| list.as_ref().is_none_or(Vec::is_empty);
         is_empty(&self.callbacks)
@@ -73,7 +79,7 @@ impl Embed {
                 ));
             }
         }
-        let mut applying = Applying::new(String::new(), "");
+        let mut applying = Applying::checking();
         self.add_followers(&mut applying, &Given::default())?;
         for errback in self.errbacks.iter().flatten() {
             applying.apply(CanvasSignature::read(errback)?, Given::default())?;
@@ -108,7 +114,8 @@ impl Embed {
         let index = ended.message.headers.get("group_index").and_then(Value::as_u64);
         let (index, id) = (index.unwrap_or_default(), ended.id().to_owned());
         let member = ChordMember::new(chord, size, index, id, outcome.clone());
-        Some(Action::Join(Box::new(Joining { member, body })))
+        let headers = traces(&ended.message.headers);
+        Some(Action::Join(Box::new(Joining { member, body, headers })))
     }
 
     /// What follows from any end, after its outcome is stored: the chord gets the outcome. After another end than a success,
@@ -118,7 +125,7 @@ impl Embed {
         if outcome.state == OutcomeState::Success {
             return actions;
         }
-        fail_all(self.chain.iter().flatten(), outcome, &mut actions);
+        fail_all(ended.id(), self.chain.iter().flatten(), outcome, &mut actions);
         if outcome.state == OutcomeState::Failure {
             let mut applying = Applying::new(ended.id().to_owned(), ended.origin);
             for errback in self.errbacks.iter().flatten() {
@@ -170,28 +177,26 @@ impl Ended<'_> {
     }
 }
 
-/// Stores the outcome for signatures that are not applied any more, and for their parts, so that all waiters get it.
+/// Stores the outcome for signatures that are not applied any more, and for their parts, so that all waiters get it. The
+/// chords around them count their jobs. Jobs without an id get one that follows from the seed.
 fn fail_all<'a>(
+    seed: &str,
     signatures: impl Iterator<Item = &'a Raw>,
     outcome: &Outcome,
     actions: &mut Vec<Action>,
 ) {
     let mut left: VecDeque<_> =
         signatures.filter_map(|text| CanvasSignature::read(text).ok()).collect();
+    let mut nameless = 0;
     while let Some(signature) = left.pop_front() {
         left.extend(of(&signature, "chain"));
-        let parts = match signature.kind() {
-            Ok(Kind::Chain | Kind::Group) => ["tasks", ""],
-            Ok(Kind::Chord) => ["header", "body"],
-            Ok(Kind::Job) | Err(_) => ["", ""],
-        };
-        for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            left.extend(signature.members(part).unwrap_or_default());
+        left.extend(parts_of(&signature));
+        if signature.kind() != Ok(Kind::Job) {
+            continue;
         }
+        let id = signature.task_id().ok().flatten();
         let is_ignored = matches!(signature.option("ignore_result"), Ok(Some(true)));
-        if let (Ok(Some(id)), Ok(Kind::Job), false) =
-            (signature.task_id(), signature.kind(), is_ignored)
-        {
+        if let (Some(id), false) = (id.clone(), is_ignored) {
             let message = Message {
                 reply_to: signature.option("reply_to").unwrap_or_default(),
                 correlation_id: Some(id),
@@ -199,7 +204,45 @@ fn fail_all<'a>(
             };
             actions.push(Action::Store(Box::new(message), outcome.clone()));
         }
-        actions.extend(join_of(&signature, outcome));
+        let id = id.unwrap_or_else(|| {
+            nameless += 1;
+            ids::derived(&format!("skipped {seed}"), nameless)
+        });
+        actions.extend(join_of(&signature, id, outcome));
+    }
+}
+
+/// The parts of a signature that is not applied any more. Those whose ends would have counted for its chord have that
+/// chord, as when it is applied.
+fn parts_of(signature: &CanvasSignature) -> Vec<CanvasSignature> {
+    let members = |name| signature.members(name).unwrap_or_default();
+    let inherit = |part: &mut CanvasSignature| {
+        for name in ["chord", "group_id", "group_index"] {
+            part.options.extend(signature.raw_option(name).map(|value| (name.to_owned(), value)));
+        }
+    };
+    match signature.kind() {
+        Ok(Kind::Chain) => {
+            let mut parts = members("tasks");
+            let is_empty = |part: &CanvasSignature| size_of(0, part).is_ok_and(|size| size == 0);
+            parts.iter_mut().rev().find(|part| !is_empty(part)).map(inherit);
+            parts
+        }
+        Ok(Kind::Group) => {
+            let mut parts = members("tasks");
+            for (part, index) in parts.iter_mut().zip(0_u64..) {
+                inherit(part);
+                part.set("group_index", &index);
+            }
+            parts
+        }
+        Ok(Kind::Chord) => {
+            let (mut parts, mut body) = (members("header"), members("body"));
+            body.first_mut().map(inherit);
+            parts.extend(body);
+            parts
+        }
+        Ok(Kind::Job) | Err(_) => Vec::new(),
     }
 }
 
@@ -209,15 +252,16 @@ fn of(signature: &CanvasSignature, option: &str) -> Vec<CanvasSignature> {
     texts.iter().filter_map(|text| CanvasSignature::read(text).ok()).collect()
 }
 
-/// How a signature that is not applied any more joins the chord whose member it is.
-fn join_of(signature: &CanvasSignature, outcome: &Outcome) -> Option<Action> {
+/// How a job that does not run any more joins the chord whose member it is.
+fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option<Action> {
     let body = signature.raw_option("chord")?;
     let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()??;
     let chord = signature.option("group_id").ok()??;
     let index = signature.option("group_index").ok()?.unwrap_or_default();
-    let id = signature.task_id().ok()??;
     let member = ChordMember::new(chord, size, index, id, outcome.clone());
-    Some(Action::Join(Box::new(Joining { member, body })))
+    // A failure: the body does not run.
+    let headers = Map::new();
+    Some(Action::Join(Box::new(Joining { member, body, headers })))
 }
 
 /// What follows from the end of all members of a chord: its body with their values, or the failure of one of them.
@@ -230,7 +274,8 @@ pub(crate) fn complete(joining: &Joining, members: &[ChordMember], origin: &str)
             body.options.remove(CHORD_SIZE);
             let values: Vec<_> = members.iter().map(|member| &member.outcome.result).collect();
             let (args, parent_id) = (vec![raw(&values)], Some(member.id.clone()));
-            applying.apply(body, Given { args, parent_id, ..Given::default() })
+            let headers = joining.headers.clone();
+            applying.apply(body, Given { args, parent_id, headers, ..Given::default() })
         }
         (Ok(_), Some(failed)) => {
             let error = Failure::from_outcome(failed.outcome.clone());
@@ -251,7 +296,7 @@ pub(crate) fn complete(joining: &Joining, members: &[ChordMember], origin: &str)
                 }
             }
         }
-        fail_all([&joining.body].into_iter(), &outcome, &mut applying.actions);
+        fail_all(&member.chord, [&joining.body].into_iter(), &outcome, &mut applying.actions);
     }
     applying.actions.push(Action::EndChord(member.chord.clone()));
     applying.actions

@@ -23,6 +23,7 @@ mod names;
 mod poison;
 mod priorities;
 mod rates;
+mod refused;
 mod resends;
 mod retries;
 mod schedules;

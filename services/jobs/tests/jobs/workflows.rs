@@ -213,6 +213,9 @@ fn traces_travel_on() {
         // To the jobs that follow, and to a chord; other headers do not.
         let chained = sent.then(headers).send().await.unwrap();
         assert_eq!(chained.wait().await.unwrap(), json!([PARENT, "a=b", null]));
+        let body = Next::<Vec<Value>, Value>::named("tests.headers", ());
+        let body = group(vec![call(), call()]).then(body).on(app).send().await.unwrap();
+        assert_eq!(body.wait().await.unwrap(), json!([PARENT, "a=b", null]));
         // To jobs that a job sends, unless these have their own.
         let child = sends.with(None).header("traceparent", PARENT).on(app).send().await.unwrap();
         assert_eq!(child.wait().await.unwrap(), json!([PARENT, null, null]));
