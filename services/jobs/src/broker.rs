@@ -93,7 +93,8 @@ pub trait Broker: fmt::Debug {
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 
     /// Removes the ready and delayed messages of a queue, and returns how many. Waiters of their jobs are notified that
-    /// these were revoked, unless the broker cannot say which they were (RabbitMQ). Interrupted, some may remain.
+    /// these were revoked, unless the broker cannot say which they were (RabbitMQ). The jobs that follow them in a workflow
+    /// are not run, and their waiters and chords are not notified. Interrupted, some may remain.
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
     /// Lists the dead of a queue, oldest first, `limit` at most.

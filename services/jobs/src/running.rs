@@ -28,6 +28,8 @@ struct RunningJob {
     begun: Option<(Arc<Facts>, Ticks)>,
     /// Why the job was first cancelled.
     reason: Option<CancelReason>,
+    /// Whether the job has ended, and its message is being settled.
+    has_returned: bool,
 }
 
 impl RunningJob {
@@ -44,8 +46,14 @@ pub(crate) struct RunningJobs(RefCell<Slab<RunningJob>>);
 impl RunningJobs {
     /// Adds a job that is about to run.
     pub(crate) fn add(&self, delivery: Rc<Delivery>) -> usize {
-        let job = RunningJob { task: None, delivery, begun: None, reason: None };
+        let job =
+            RunningJob { task: None, delivery, begun: None, reason: None, has_returned: false };
         self.0.borrow_mut().insert(job)
+    }
+
+    /// A job has ended. Its message is settled, however long that takes, unless the worker ends.
+    pub(crate) fn set_returned(&self, key: usize) {
+        self.0.borrow_mut()[key].has_returned = true;
     }
 
     pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
@@ -102,7 +110,8 @@ impl RunningJobs {
     /// Aborts the job if it still runs here, and was revoked.
     pub(crate) fn abort_revoked(&self, id: &str) {
         let jobs = self.0.borrow();
-        let revoked = jobs.iter().filter(|(_, job)| job.reason == Some(CancelReason::Revoked));
+        let is_revoked = |job: &RunningJob| job.reason == Some(CancelReason::Revoked);
+        let revoked = jobs.iter().filter(|(_, job)| is_revoked(job) && !job.has_returned);
         let tasks: Vec<_> =
             revoked.filter(|(_, job)| job.is(id)).filter_map(|(_, job)| job.task.clone()).collect();
         drop(jobs);

@@ -13,7 +13,7 @@ mod body;
 pub(crate) mod consumers;
 mod ended;
 mod figures;
-mod follow;
+pub(crate) mod follow;
 mod limits;
 mod log;
 mod processes;

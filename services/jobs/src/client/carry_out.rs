@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 
+use crate::broker::outcomes::job_with_outcome;
 use crate::broker::{Broker, BrokerError, PublishError, PublishFailure};
 use crate::canvas::embed::complete;
 use crate::canvas::{Action, Joining, Outgoing};
 use crate::client::app::App;
 use crate::message::OutcomeState;
 use crate::wire::failure::Failure;
+use crate::worker::follow;
 
-/// Carries out actions, in their order. After an error, those that are left are still in the list; one that the broker
-/// refuses is not.
+/// Carries out actions, in their order. After an error, those that are left are still in the list. In the place of a job that
+/// the broker refuses are those of its failure.
 pub(crate) async fn carry_out(
     app: &App,
     broker: &dyn Broker,
@@ -22,6 +24,10 @@ pub(crate) async fn carry_out(
                 if let Err((outgoing, error)) = publish(app, broker, outgoing).await {
                     if is_worth_a_retry(&error) {
                         actions.push_front(Action::Publish(outgoing));
+                    } else if !matches!(error, BrokerError::Closed) {
+                        for action in unsent(app, *outgoing, &error).into_iter().rev() {
+                            actions.push_front(action);
+                        }
                     }
                     return Err(error);
                 }
@@ -65,6 +71,34 @@ pub(crate) async fn carry_out(
     Ok(())
 }
 
+/// Carries out all actions that the broker takes; a line is logged for each that it refuses. An error is one that may be
+/// over later, or [`BrokerError::Closed`].
+pub(crate) async fn carry_out_rest(
+    app: &App,
+    broker: &dyn Broker,
+    actions: &mut VecDeque<Action>,
+) -> Result<(), BrokerError> {
+    loop {
+        match carry_out(app, broker, actions).await {
+            Err(error) if !is_worth_a_retry(&error) && !matches!(error, BrokerError::Closed) => {
+                tracing::warn!(%error, "a follower of a job is not told of its end");
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What follows for a job that is not sent: its waiter gets a failure, as do its chord and the jobs after it.
+pub(crate) fn unsent(app: &App, job: Outgoing, why: &BrokerError) -> VecDeque<Action> {
+    let why = format!("it could not be sent: {why}");
+    let failure = Failure::new("OperationalError", "kombu.exceptions", why).into_outcome();
+    let mut actions = follow::after_outcome(app, &job.message, &failure);
+    if job_with_outcome(&job.message).is_some() {
+        actions.push_front(Action::Store(Box::new(job.message), failure));
+    }
+    actions
+}
+
 /// Whether the broker may take later what it did not take now.
 pub(crate) fn is_worth_a_retry(error: &BrokerError) -> bool {
     matches!(error, BrokerError::Lost(_) | BrokerError::Io(_) | BrokerError::Interrupted(_))
@@ -92,6 +126,9 @@ async fn publish(
                 PublishFailure::Broker(error) => error,
                 blocked @ PublishFailure::Blocked(_) => BrokerError::Lost(blocked.to_string()),
             };
+            if matches!(error, BrokerError::Refused(_)) {
+                app.forget_queue(&queue);
+            }
             Err((outgoing, error))
         }
     }

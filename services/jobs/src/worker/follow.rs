@@ -35,6 +35,17 @@ pub(crate) fn after_outcome(app: &App, message: &Message, outcome: &Outcome) -> 
     }
 }
 
+/// What follows from the end of a job some of whose followers were not sent: these have outcomes of their own.
+pub(crate) fn after_unsent(app: &App, message: &Message, outcome: &Outcome) -> VecDeque<Action> {
+    match Embed::of(message) {
+        Some(embed) => {
+            let embed = embed.without_chain();
+            with_ended(app, message, |ended| embed.stored(ended, outcome)).into()
+        }
+        None => VecDeque::new(),
+    }
+}
+
 fn with_ended<T>(app: &App, message: &Message, plan: impl FnOnce(&Ended<'_>) -> T) -> T {
     let arity =
         |name: &str| app.0.jobs.borrow().get(name).map(|job| job.definition.parameters.len());

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::broker::outcomes::revoked;
 use crate::broker::{BrokerError, PublishFailure, Receipt};
 use crate::canvas::Action;
-use crate::client::carry_out::{carry_out, is_worth_a_retry};
+use crate::client::carry_out::{carry_out, carry_out_rest, is_worth_a_retry, unsent};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::running::CancelReason;
 use crate::wire::failure::Failure;
@@ -42,6 +42,14 @@ impl Pauses {
         self.0 = LONGEST_PAUSE.min(pause * 2);
         pause.mul_f64(0.5 + random::f64() / 2.0)
     }
+}
+
+/// Why an outcome was not stored.
+enum Unstored {
+    /// The broker has been closed. The delivery is left to be requeued.
+    Closed,
+    /// The broker refuses the outcome, for the reason, and the waiters got a failure in its place.
+    Refused(String, Box<Outcome>),
 }
 
 impl Run {
@@ -82,6 +90,7 @@ impl Run {
 
     /// Does what follows from a verdict. A delivery that is left afterwards is requeued when the run is dropped.
     pub(crate) async fn settle(&mut self, verdict: Verdict) {
+        self.worker.running.set_returned(self.key);
         let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
         if self.worker.events.is_on() {
             self.tell_end(&verdict);
@@ -91,12 +100,10 @@ impl Run {
             Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
             Verdict::Again(message, not_before, outcome) => {
                 let failed = outcome.clone().map(Failure::from_outcome);
-                let stored = match outcome {
-                    Some(outcome) => self.store(outcome).await,
-                    None => Ok(()),
-                };
-                if stored.is_err() {
-                    return;
+                if let Some(outcome) = outcome {
+                    if let Err(unstored) = self.store(outcome).await {
+                        return Box::pin(self.end_unstored(receipt, unstored, None)).await;
+                    }
                 }
                 // A cancel may have arrived meanwhile.
                 if self.worker.running.cancel_reason(self.key) == Some(CancelReason::Revoked) {
@@ -168,9 +175,16 @@ impl Run {
             return;
         }
         let told = is_followed.then(|| Box::new(outcome.clone()));
-        if self.store(outcome).await.is_ok() {
+        let stored = self.store(outcome).await;
+        if let Err(unstored) = stored {
+            // The jobs after a success have been sent, and a chord gets the value.
+            let told = told.filter(|_| state == OutcomeState::Success);
+            let actions = told.map(|outcome| self.after_outcome(&outcome));
+            Box::pin(self.end_unstored(receipt, unstored, actions)).await;
+        } else {
             if let Some(outcome) = told {
-                if Box::pin(self.tell_followers(&outcome)).await.is_err() {
+                let actions = self.after_outcome(&outcome);
+                if Box::pin(self.tell_followers(actions)).await.is_err() {
                     return;
                 }
             }
@@ -187,38 +201,61 @@ impl Run {
     /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure is settled, or the
     /// broker has been closed.
     async fn send_followers(&mut self, receipt: Receipt, value: &Value) -> bool {
-        let Some(delivery) = &self.delivery else { return false };
-        let sent = match follow::after_success(&self.worker.app, &delivery.message, value) {
-            Ok(mut actions) => self.carry_out(&mut actions).await.map_err(|error| match error {
-                BrokerError::Closed => None,
-                error => Some(error.to_string()),
-            }),
-            Err(refused) => Err(Some(refused.to_string())),
+        let app = self.worker.app.clone();
+        let Some(delivery) = self.delivery.clone() else { return false };
+        let mut actions = VecDeque::new();
+        let sent = match follow::after_success(&app, &delivery.message, value) {
+            Ok(followers) => {
+                actions = followers;
+                self.carry_out(&mut actions).await
+            }
+            Err(refused) => Err(BrokerError::Refused(refused.to_string())),
         };
-        let Err(why) = sent else { return true };
-        if let Some(why) = why {
-            let reason = format!("the job after it could not be sent: {why}");
-            let failure = Failure::new("OperationalError", "kombu.exceptions", &*reason);
-            self.end_dead(receipt, reason, Some(failure.into_outcome())).await;
-        }
+        let error = match sent {
+            Ok(()) => return true,
+            Err(BrokerError::Closed) => return false,
+            Err(error) => error,
+        };
+        let reason = format!("the job after it could not be sent: {error}");
+        let outcome = Failure::new("OperationalError", "kombu.exceptions", &*reason).into_outcome();
+        let followed = match actions.is_empty() {
+            true => self.after_outcome(&outcome),
+            // The one that was refused has failed; the others are not sent any more.
+            false => {
+                let mut followed = VecDeque::new();
+                for action in actions {
+                    match action {
+                        Action::Publish(job) => followed.extend(unsent(&app, *job, &error)),
+                        action => followed.push_back(action),
+                    }
+                }
+                followed.extend(follow::after_unsent(&app, &delivery.message, &outcome));
+                followed
+            }
+        };
+        self.end_dead_with(receipt, reason, outcome, followed).await;
         false
     }
 
-    /// Does what follows from an outcome that is stored. An error means that the broker has been closed.
-    async fn tell_followers(&self, outcome: &Outcome) -> Result<(), ()> {
-        let Some(delivery) = &self.delivery else { return Err(()) };
-        if !self.has_followers.get() {
-            return Ok(());
+    /// What follows from an outcome that is stored.
+    fn after_outcome(&self, outcome: &Outcome) -> VecDeque<Action> {
+        match &self.delivery {
+            Some(delivery) if self.has_followers.get() => {
+                follow::after_outcome(&self.worker.app, &delivery.message, outcome)
+            }
+            _ => VecDeque::new(),
         }
-        let mut actions = follow::after_outcome(&self.worker.app, &delivery.message, outcome);
+    }
+
+    /// Does what follows from an outcome. An error means that the broker has been closed.
+    async fn tell_followers(&self, mut actions: VecDeque<Action>) -> Result<(), ()> {
+        let mut pauses = Pauses::new();
         loop {
-            match self.carry_out(&mut actions).await {
+            let (app, broker) = (&self.worker.app, &*self.worker.broker);
+            match shield(carry_out_rest(app, broker, &mut actions)).await {
                 Ok(()) => return Ok(()),
-                Err(BrokerError::Closed) => return Err(()),
-                Err(error) => {
-                    let id = delivery.message.job().unwrap_or_default();
-                    tracing::warn!(id, %error, "a follower of a job is not told of its end");
-                }
+                Err(error) if is_worth_a_retry(&error) => self.pause(&mut pauses).await,
+                Err(_) => return Err(()),
             }
         }
     }
@@ -237,20 +274,47 @@ impl Run {
     }
 
     async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {
-        let stored = match outcome {
-            Some(outcome) => match self.store(outcome.clone()).await {
-                Ok(()) if self.has_followers.get() => Box::pin(self.tell_followers(&outcome)).await,
-                stored => stored,
-            },
-            None => Ok(()),
-        };
-        if stored.is_ok() {
+        match outcome {
+            Some(outcome) => {
+                let actions = self.after_outcome(&outcome);
+                self.end_dead_with(receipt, reason, outcome, actions).await;
+            }
+            None => Box::pin(self.bury(receipt, reason)).await,
+        }
+    }
+
+    /// Stores the outcome, carries out the actions, and buries the message.
+    async fn end_dead_with(
+        &mut self,
+        receipt: Receipt,
+        reason: String,
+        outcome: Outcome,
+        actions: VecDeque<Action>,
+    ) {
+        if let Err(unstored) = self.store(outcome).await {
+            return Box::pin(self.end_unstored(receipt, unstored, Some(actions))).await;
+        }
+        if actions.is_empty() || Box::pin(self.tell_followers(actions)).await.is_ok() {
             Box::pin(self.bury(receipt, reason)).await;
         }
     }
 
-    /// Stores the outcome. On an error the delivery has been buried, or is left to be requeued.
-    async fn store(&mut self, outcome: Outcome) -> Result<(), ()> {
+    /// Carries out the actions, or what follows from the failure to store an outcome, and buries the message.
+    async fn end_unstored(
+        &mut self,
+        receipt: Receipt,
+        unstored: Unstored,
+        actions: Option<VecDeque<Action>>,
+    ) {
+        let Unstored::Refused(reason, failure) = unstored else { return };
+        let actions = actions.unwrap_or_else(|| self.after_outcome(&failure));
+        if self.tell_followers(actions).await.is_ok() {
+            self.bury(receipt, reason).await;
+        }
+    }
+
+    /// Stores the outcome.
+    async fn store(&mut self, outcome: Outcome) -> Result<(), Unstored> {
         match self.is_ignored.get() {
             true => Ok(()),
             // In a box, for the size of the task: see `run.rs`.
@@ -258,17 +322,16 @@ impl Run {
         }
     }
 
-    async fn store_wanted(&mut self, mut outcome: Outcome) -> Result<(), ()> {
+    async fn store_wanted(&mut self, mut outcome: Outcome) -> Result<(), Unstored> {
         let mut pauses = Pauses::new();
         // Why the outcome itself could not be stored.
         let mut refused: Option<String> = None;
         loop {
-            let Some(delivery) = &self.delivery else { return Err(()) };
-            let receipt = delivery.receipt;
+            let Some(delivery) = &self.delivery else { return Err(Unstored::Closed) };
             let stored = self.worker.broker.store(&delivery.message, outcome.clone()).await;
             match (stored, refused.take()) {
                 (Ok(()), None) => return Ok(()),
-                (Err(BrokerError::Closed), _) => return Err(()),
+                (Err(BrokerError::Closed), _) => return Err(Unstored::Closed),
                 (Err(BrokerError::Interrupted(_)), reason) => {
                     // The worker ends; the outcome is stored before that.
                     refused = reason;
@@ -286,8 +349,7 @@ impl Run {
                     refused = Some(reason);
                 }
                 (Ok(()) | Err(_), Some(reason)) => {
-                    self.bury(receipt, reason).await;
-                    return Err(());
+                    return Err(Unstored::Refused(reason, Box::new(outcome)));
                 }
             }
         }

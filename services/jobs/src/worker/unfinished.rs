@@ -16,7 +16,7 @@ use pikake_traps::sleep;
 use crate::broker::outcomes::{job_with_outcome, revoked};
 use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
 use crate::client::app::App;
-use crate::client::carry_out::carry_out;
+use crate::client::carry_out::carry_out_rest;
 use crate::message::{Message, Outcome};
 use crate::wire::failure::Failure;
 use crate::worker::follow;
@@ -154,5 +154,5 @@ async fn end_with(
     if job_with_outcome(message).is_some() {
         broker.store(message, outcome).await?;
     }
-    carry_out(app, broker, &mut actions).await
+    carry_out_rest(app, broker, &mut actions).await
 }
