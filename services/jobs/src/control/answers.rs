@@ -21,6 +21,14 @@ use crate::worker::state::{Phase, WorkerState};
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 /// How many bytes of each job's arguments a listing has.
 const LONGEST_ARGUMENTS: usize = 1_024;
+/// The largest body that is read for a listing, in bytes: all jobs of the kernel stand still meanwhile.
+const LARGEST_READ: usize = 64 << 10;
+/// How many jobs a listing has at most, so that brokers take it.
+const MOST_LISTED: usize = 5_000;
+/// The longest name of a queue or job that is kept or listed, in bytes: AMQP's limit.
+const LONGEST_NAME: usize = 255;
+/// How many queues may be paused.
+const MOST_PAUSED: usize = 1_000;
 /// The most jobs that run at a time by command.
 const MOST_CONCURRENCY: usize = 100_000;
 
@@ -66,6 +74,7 @@ pub(crate) fn answer(worker: &Rc<WorkerState>, command: &Command) -> Option<Valu
             worker.update_consumers();
             format!("no longer consuming from {queue}")
         }),
+        PAUSE if !may_pause(worker, command) => Err("ValueError('too many queues')".to_owned()),
         PAUSE => with_queue(command, |queue| pause(worker, queue, true)),
         RESUME => with_queue(command, |queue| pause(worker, queue, false)),
         "pool_grow" => resize(worker, command, "pool will grow", usize::saturating_add),
@@ -104,6 +113,9 @@ fn missing(argument: &str) -> String {
 fn with_queue(command: &Command, work: impl FnOnce(&str) -> String) -> Done {
     match command.text("queue") {
         Some("") | None => Err(missing("queue")),
+        Some(queue) if queue.len() > LONGEST_NAME => {
+            Err(format!("ValueError('the name of a queue has {LONGEST_NAME} bytes at most')"))
+        }
         Some(queue) => ok(work(queue)),
     }
 }
@@ -139,7 +151,9 @@ pub(crate) fn learn(worker: &WorkerState, told: &Value) {
     }
     // Replaced, since a queue may have been resumed while this worker was away.
     if let Value::Array(queues) = &told["paused"] {
-        let queues = queues.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let names = queues.iter().filter_map(Value::as_str);
+        let names = names.filter(|name| name.len() <= LONGEST_NAME).take(MOST_PAUSED);
+        let queues = names.map(str::to_owned).collect();
         if control.paused.replace(queues) != *control.paused.borrow() {
             control.changed.set();
         }
@@ -215,7 +229,7 @@ fn list(worker: &WorkerState, listed: Listed) -> Value {
     let name = worker.app.worker_name();
     let mut jobs = Vec::new();
     each_job(worker, |message, queue, begun| {
-        if begun.is_some() == (listed == Listed::Running) {
+        if begun.is_some() == (listed == Listed::Running) && jobs.len() < MOST_LISTED {
             jobs.push(describe(message, queue, begun, &name));
         }
     });
@@ -225,17 +239,20 @@ fn list(worker: &WorkerState, listed: Listed) -> Value {
 /// A job as Celery lists it.
 fn describe(message: &Message, queue: &str, begun: Option<SystemTime>, worker: &str) -> Value {
     let header = |name: &str| message.headers.get(name).and_then(Value::as_str);
-    let name = header("task").unwrap_or_default();
-    let (args, kwargs) = match Request::read(message) {
-        Ok(request) if request.args.len() + request.kwargs.len() <= LONGEST_ARGUMENTS => {
+    let name = cut(header("task").unwrap_or_default(), LONGEST_NAME);
+    let short = |text| Value::from(cut(text, LONGEST_ARGUMENTS / 2));
+    let request = (message.body.len() <= LARGEST_READ).then(|| Request::read(message));
+    let (args, kwargs) = match request {
+        Some(Ok(request)) if request.args.len() + request.kwargs.len() <= LONGEST_ARGUMENTS => {
             let read = |text| serde_json::from_str(text).unwrap_or(Value::Null);
             (read(request.args), read(request.kwargs))
         }
-        Ok(request) => {
-            let short = |text| Value::from(cut(text, LONGEST_ARGUMENTS / 2));
-            (short(request.args), short(request.kwargs))
+        Some(Ok(request)) => (short(request.args), short(request.kwargs)),
+        Some(Err(_)) => (Value::Null, Value::Null),
+        None => {
+            let shown = |name| header(name).map(short).unwrap_or_default();
+            (shown("argsrepr"), shown("kwargsrepr"))
         }
-        Err(_) => (Value::Null, Value::Null),
     };
     json!({
         "id": message.job(),
@@ -389,6 +406,11 @@ fn rate_limit(worker: &WorkerState, command: &Command) -> Done {
         true => ok("new rate limit set successfully"),
         false => Err("unknown task".to_owned()),
     }
+}
+
+fn may_pause(worker: &WorkerState, command: &Command) -> bool {
+    let paused = worker.app.0.control.paused.borrow();
+    paused.len() < MOST_PAUSED || command.text("queue").is_some_and(|queue| paused.contains(queue))
 }
 
 fn pause(worker: &Rc<WorkerState>, queue: &str, is_paused: bool) -> String {

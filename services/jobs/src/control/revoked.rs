@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 
 /// How many ids are kept; the oldest are dropped first. Celery's number.
 const LIMIT: usize = 50_000;
+/// The longest id that is kept, in bytes: AMQP's brokers take no longer ones.
+const LONGEST_ID: usize = 255;
 /// How long an id is kept. Longer than Celery's three hours, since delayed messages wait at the broker.
 const LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
@@ -17,11 +19,11 @@ pub(crate) struct Revoked {
 }
 
 impl Revoked {
-    /// Adds an id; `false` if it was known.
+    /// Adds an id; `false` if it was known, or no job can have it.
     pub(crate) fn insert(&mut self, id: String, since: SystemTime, now: SystemTime) -> bool {
         self.forget_old(now);
         let is_old = now.duration_since(since).is_ok_and(|age| age > LIFE);
-        if is_old || self.since.contains_key(&id) {
+        if is_old || id.len() > LONGEST_ID || self.since.contains_key(&id) {
             return false;
         }
         self.since.insert(id.clone(), since);
@@ -68,6 +70,7 @@ mod tests {
             assert!(revoked.insert(number.to_string(), begin, begin));
         }
         assert!(!revoked.insert("7".to_owned(), begin, begin));
+        assert!(!revoked.insert("x".repeat(LONGEST_ID + 1), begin, begin));
         assert_eq!(revoked.iter().count(), LIMIT);
         assert!(!revoked.contains("1") && revoked.contains("2"));
         let later = begin + LIFE + Duration::from_secs(1);
