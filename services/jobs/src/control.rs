@@ -126,7 +126,8 @@ impl Control {
         Ok(workers.into_values().collect())
     }
 
-    /// The jobs that run.
+    /// The jobs that run: 5,000 of each worker at most. Of a job whose message has more than 64 KiB, the arguments are those
+    /// that its sender has written for people.
     pub async fn running(&self) -> Result<Vec<JobInfo>, BrokerError> {
         self.jobs("active", JobState::Running).await
     }
@@ -348,10 +349,17 @@ impl Control {
         Command { destination, ..Command::new(method, arguments) }
     }
 
-    /// Revokes and terminates a job without waiting for answers.
-    pub(crate) async fn post_revoke(&self, id: &str) -> Result<(), BrokerError> {
-        self.share(SharedFact::Revoked(id.to_owned())).await?;
-        self.send("revoke", json!({"task_id": id, "terminate": true, "signal": "SIGTERM"})).await
+    /// Revokes and terminates jobs without waiting for answers.
+    pub(crate) async fn post_revokes(&self, ids: &[String]) -> Result<(), BrokerError> {
+        for id in ids {
+            self.share(SharedFact::Revoked(id.clone())).await?;
+        }
+        // A command of more than a megabyte is read by nobody.
+        for ids in ids.chunks(1_000) {
+            let arguments = json!({"task_id": ids, "terminate": true, "signal": "SIGTERM"});
+            self.send("revoke", arguments).await?;
+        }
+        Ok(())
     }
 
     /// Sends a command without waiting for answers.

@@ -9,7 +9,7 @@
 //! and requeues those whose jobs have not begun. (2) The grace is over, or `cold`: running jobs are interrupted and
 //! requeued. (3) All jobs have ended; or a second, shorter grace is over, and the remaining tasks are aborted.
 
-mod body;
+pub(crate) mod body;
 pub(crate) mod consumers;
 mod ended;
 mod figures;

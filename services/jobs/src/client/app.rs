@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use pikake_sync::Mutex;
 use pikake_traps::figures::Times;
-use pikake_traps::{CancelOnDrop, Interrupted, KernelId, sleep, spawn, try_current};
+use pikake_traps::{
+    CancelOnDrop, Interrupted, KernelId, ignore_after, shield, sleep, spawn, try_current,
+};
 
 use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
 use crate::brokers::{check_url, open_as};
 use crate::control::revoked::Revoked;
 use crate::control::settings::ControlSettings;
-use crate::error::AppError;
+use crate::error::{AppError, SendError};
 use crate::job::Definition;
 use crate::rate::Limiter;
 use crate::report::{Counters, Stats};
@@ -34,6 +36,8 @@ const DEFAULT_MAX_DELIVERIES: u32 = 20;
 const DEFAULT_MAX_KILLS: u32 = 3;
 /// The pause before a call to a lost broker is retried.
 const LOST_PAUSE: Duration = Duration::from_millis(50);
+/// How long the end of an application waits until workers are told of cancelled jobs.
+const TELL_LIMIT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// The connected applications, with their kernels: a simulation has many kernels in one thread.
@@ -84,6 +88,9 @@ pub(crate) struct Inner {
     /// Whether the worker leads schedules, or waits to do so.
     pub(crate) has_schedules: Cell<bool>,
     tasks: RefCell<Vec<CancelOnDrop<()>>>,
+    /// The ids of cancelled jobs that the workers are yet to be told of, and the right to tell them.
+    cancelled: RefCell<Vec<String>>,
+    telling: Mutex<()>,
     connecting: Mutex<()>,
     broker: RefCell<Option<Rc<dyn Broker>>>,
     declared: RefCell<BTreeSet<String>>,
@@ -165,6 +172,8 @@ impl App {
             schedules: RefCell::default(),
             has_schedules: Cell::new(false),
             tasks: RefCell::default(),
+            cancelled: RefCell::default(),
+            telling: Mutex::new(()),
             connecting: Mutex::new(()),
             broker: RefCell::default(),
             declared: RefCell::default(),
@@ -258,6 +267,7 @@ impl App {
 
     fn disconnect(&self) {
         self.0.tasks.take();
+        self.0.cancelled.take();
         self.0.control.known.stop();
         self.0.declared.take();
         self.0.broker.take();
@@ -295,6 +305,34 @@ impl App {
         tasks.push(spawn(future).cancel_on_drop());
     }
 
+    /// Tells the workers of a cancelled job, in a task. Jobs that are cancelled in one step are one message.
+    #[track_caller]
+    pub(crate) fn post_cancel(&self, id: String) {
+        let mut cancelled = self.0.cancelled.borrow_mut();
+        cancelled.push(id);
+        if cancelled.len() > 1 {
+            return;
+        }
+        drop(cancelled);
+        let app = Rc::downgrade(&self.0);
+        self.spawn(async move {
+            if let Some(app) = app.upgrade().map(Self) {
+                app.post_cancels().await;
+            }
+        });
+    }
+
+    async fn post_cancels(&self) {
+        let Ok(_telling) = self.0.telling.lock().await else { return };
+        let ids = self.0.cancelled.take();
+        if ids.is_empty() {
+            return;
+        }
+        if let Err(error) = self.control().post_revokes(&ids).await {
+            tracing::debug!(%error, "the workers could not be told of cancelled jobs");
+        }
+    }
+
     /// The connected broker.
     ///
     /// # Errors
@@ -320,6 +358,9 @@ impl App {
     /// The broker's; the connection is closed even then.
     pub async fn close(&self) -> Result<(), BrokerError> {
         let broker = self.broker();
+        if broker.is_ok() {
+            let _ = shield(ignore_after(TELL_LIMIT, self.post_cancels())).await;
+        }
         self.disconnect();
         match broker {
             Ok(broker) => broker.close().await,
@@ -378,10 +419,29 @@ impl App {
 
     /// Declares a queue before the first message to it.
     pub(crate) async fn ensure_queue(&self, queue: &str) -> Result<(), BrokerError> {
+        self.ensure_queue_as(queue, &QueueOptions::unspecified()).await
+    }
+
+    /// Declares a queue with options before the first message to it.
+    pub(crate) async fn ensure_queue_as(
+        &self,
+        queue: &str,
+        options: &QueueOptions,
+    ) -> Result<(), BrokerError> {
         if self.0.declared.borrow().contains(queue) {
             return Ok(());
         }
-        self.declare(queue, &QueueOptions::unspecified()).await
+        self.declare(queue, options).await
+    }
+
+    /// Refuses a priority that a queue would not keep.
+    pub(crate) async fn check_priority(&self, queue: &str, priority: u8) -> Result<(), SendError> {
+        if priority == 0 || self.broker()?.max_priority(queue).await? != Some(0) {
+            return Ok(());
+        }
+        Err(SendError::Broker(BrokerError::Refused(format!(
+            "queue `{queue}` has no priorities: declare it with `QueueOptions::max_priority`, or send without one"
+        ))))
     }
 
     /// Has [`ensure_queue`](Self::ensure_queue) declare a queue again: it may have been deleted.

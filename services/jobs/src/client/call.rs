@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::broker::BrokerError;
 use crate::client::app::App;
 use crate::client::handle::{Handle, Origin};
 use crate::client::signature::{Signature, When};
@@ -187,11 +186,7 @@ impl<T> Call<T> {
         let broker = app.broker()?;
         let (mut message, not_before) = self.signature.message(app.origin())?;
         app.ensure_queue(&queue).await?;
-        if message.priority > 0 && broker.max_priority(&queue).await? == Some(0) {
-            return Err(SendError::Broker(BrokerError::Refused(format!(
-                "queue `{queue}` has no priorities: declare it with `QueueOptions::max_priority`, or send without one"
-            ))));
-        }
+        app.check_priority(&queue, message.priority).await?;
         let id = JobId(message.correlation_id.clone().unwrap_or_default());
         if self.signature.ignore_result {
             broker.publish(&queue, message, not_before).await?;

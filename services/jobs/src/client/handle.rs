@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_traps::{sleep, wall_time};
@@ -108,8 +107,8 @@ impl<T> Handle<T> {
     /// Cancels the job, here and at all other workers of the broker. Never waits.
     ///
     /// A running job is interrupted, and revoked unless it still returns a value; there is no retry. A job that has not begun
-    /// is revoked when a worker gets it. A task of this application tells the other workers; if the application is closed
-    /// before, they are not told. [`Control::revoke`](crate::Control::revoke) waits, and returns the workers' answers.
+    /// is revoked when a worker gets it. A task of this application tells the other workers; [`App::close`] waits for that
+    /// task for a second at most. [`Control::revoke`](crate::Control::revoke) waits, and returns the workers' answers.
     ///
     /// # Panics
     ///
@@ -127,14 +126,7 @@ impl<T> Handle<T> {
         if running.as_ref().is_some_and(|running| running.revoke(&self.id.0)) {
             return Cancelled::Running;
         }
-        let (app, id) = (self.app.clone(), self.id.0.clone());
-        let weak = Rc::downgrade(&app.0);
-        app.spawn(async move {
-            let Some(app) = weak.upgrade().map(App) else { return };
-            if let Err(error) = app.control().post_revoke(&id).await {
-                tracing::debug!(id, %error, "the workers could not be told of a cancelled job");
-            }
-        });
+        self.app.post_cancel(self.id.0.clone());
         if running.is_some() { Cancelled::Waiting } else { Cancelled::Asked }
     }
 }

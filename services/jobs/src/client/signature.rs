@@ -3,6 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::current::try_current_job;
@@ -40,8 +41,10 @@ pub(crate) struct Signature {
 }
 
 /// When a job may run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum When {
+    #[default]
     Now,
     After(Duration),
     At(SystemTime),

@@ -2,7 +2,7 @@
 //!
 //! The state of a workflow is in its messages. A sender that ends has sent all of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -327,6 +327,27 @@ impl<T> Workflow<T> {
         }
     }
 
+    /// Notes the highest priority of the jobs of each queue that have one.
+    fn note_priorities(&self, app: &App, priorities: &mut BTreeMap<String, u8>) {
+        for step in &self.steps {
+            let (signature, on_success, on_failure) = match step {
+                Step::Group(members) => {
+                    members.iter().for_each(|member| member.note_priorities(app, priorities));
+                    continue;
+                }
+                Step::Job { signature, on_success, on_failure } => {
+                    (signature, on_success, on_failure)
+                }
+            };
+            let all = [&**signature].into_iter().chain(on_success).chain(on_failure);
+            for job in all.filter(|job| job.priority > 0) {
+                let queue = job.queue.clone().unwrap_or_else(|| app.queue_of(&job.name));
+                let highest = priorities.entry(queue).or_default();
+                *highest = job.priority.max(*highest);
+            }
+        }
+    }
+
     /// The workflow as one signature, and the handle of its last job, whose outcome is expected from here on.
     async fn prepare(mut self, app: &App) -> Result<(CanvasSignature, Handle<T>), SendError> {
         let broker = app.broker()?;
@@ -343,6 +364,12 @@ impl<T> Workflow<T> {
         let handle = Handle::new(app.clone(), id, origin);
         if let Some(address) = address {
             signature.reply_to = Some(address);
+        }
+        let mut priorities = BTreeMap::new();
+        self.note_priorities(app, &mut priorities);
+        for (queue, priority) in priorities {
+            app.ensure_queue(&queue).await?;
+            app.check_priority(&queue, priority).await?;
         }
         let canvas = self.to_canvas(app).map_err(SendError::Arguments)?;
         Ok((canvas, handle))

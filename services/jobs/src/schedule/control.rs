@@ -118,7 +118,8 @@ impl Schedules {
         let id = JobId(id);
         broker.expect(&mut message).await?;
         let _expected = ForgetOnDrop(&*broker, &id);
-        broker.publish(&queue, message, None).await.map_err(cause)?;
+        let sent = broker.publish(&queue, message, None).await.map_err(cause);
+        sent.inspect_err(|_| self.app.forget_schedule_queue())?;
         let _leads = spawn(lead(self.app.clone(), false)).cancel_on_drop();
         let outcome = broker.wait(&id).await?;
         match outcome.state {

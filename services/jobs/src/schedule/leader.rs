@@ -24,7 +24,11 @@
 //! * **A clock that is set ahead** makes moments pass at once, which are missed moments. A clock that is set back sends no
 //!   job twice: a calendar goes on after its last moment, and an interval is counted anew.
 
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -42,6 +46,7 @@ use crate::message::{Message, Outcome, OutcomeState};
 use crate::schedule::Schedule;
 use crate::schedule::state::State;
 use crate::wire::ids;
+use crate::worker::body::text_of;
 
 /// How many messages the leader may hold: more than come at a moment.
 const PREFETCH: u16 = 200;
@@ -95,8 +100,13 @@ impl App {
         let is_replicated = self.queues().get(&default).is_some_and(|options| options.replicated);
         let options = QueueOptions::new().replicated(is_replicated).single_consumer(true);
         let queue = format!("{default}.schedules");
-        self.broker()?.declare(&queue, &options).await?;
+        self.ensure_queue_as(&queue, &options).await?;
         Ok(queue)
+    }
+
+    /// Has the queue of the schedules declared again: it may have been deleted.
+    pub(crate) fn forget_schedule_queue(&self) {
+        self.forget_queue(&format!("{}.schedules", self.default_queue_name()));
     }
 }
 
@@ -104,18 +114,30 @@ impl App {
 /// has; any other process only answers.
 pub(crate) async fn lead(app: App, is_worker: bool) {
     loop {
-        match lead_once(&app, is_worker).await {
-            Err(BrokerError::Interrupted(_) | BrokerError::Closed) => return,
-            Err(error) if error.is_lost() => tracing::debug!(%error, "leads no schedules"),
-            Err(BrokerError::Stale) | Ok(()) => {
+        match fenced(lead_once(&app, is_worker)).await {
+            Ok(Err(BrokerError::Interrupted(_) | BrokerError::Closed)) => return,
+            Ok(Err(error)) if error.is_lost() => tracing::debug!(%error, "leads no schedules"),
+            Ok(Err(BrokerError::Stale) | Ok(())) => {
                 tracing::info!("another worker leads the schedules");
             }
-            Err(error) => tracing::warn!(%error, "no schedules can be led"),
+            Ok(Err(error)) => tracing::warn!(%error, "no schedules can be led"),
+            Err(panic) => tracing::error!(panic, "the leader of the schedules panicked"),
         }
+        app.forget_schedule_queue();
         if sleep(PAUSE).await.is_err() {
             return;
         }
     }
+}
+
+/// The output of a future, or the text of its panic.
+async fn fenced<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = pin!(future);
+    let fenced = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(text_of(&*panic))),
+    });
+    fenced.await
 }
 
 async fn lead_once(app: &App, is_worker: bool) -> Result<(), BrokerError> {
@@ -139,7 +161,7 @@ async fn lead_once(app: &App, is_worker: bool) -> Result<(), BrokerError> {
         is_worker,
         state: State::default(),
         held: Vec::new(),
-        is_changed: true,
+        is_changed: is_worker,
         written: Instant::now(),
     };
     leader.lead(&mut *deliveries, came).await
@@ -175,6 +197,8 @@ impl Leader<'_> {
             tracing::info!(queue = self.queue, "leads the schedules");
             self.state.set_program(&self.app.0.schedules.borrow(), timestamp());
         }
+        // The leader holds the state, or the message that makes it write one.
+        self.is_changed |= self.held.is_empty();
         for delivery in asked {
             self.handle(delivery).await?;
         }

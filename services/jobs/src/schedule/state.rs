@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::client::signature::Signature;
+use crate::client::signature::{self, Signature};
 use crate::schedule::cron::{Cron, next_of_interval, zone};
 use crate::schedule::{Missed, Schedule};
 
@@ -53,6 +53,11 @@ pub(crate) struct Task {
     max_retries: Option<u32>,
     priority: u8,
     ignore_result: bool,
+    #[serde(default)]
+    headers: Map<String, Value>,
+    /// The countdown of each job, or the time before which none runs.
+    #[serde(default)]
+    not_before: signature::When,
 }
 
 impl Task {
@@ -70,6 +75,8 @@ impl Task {
             max_retries: signature.max_retries,
             priority: signature.priority,
             ignore_result: signature.ignore_result,
+            headers: signature.headers,
+            not_before: signature.when,
         }
     }
 
@@ -83,6 +90,8 @@ impl Task {
             max_retries: self.max_retries,
             priority: self.priority,
             ignore_result: self.ignore_result,
+            headers: self.headers.clone(),
+            when: self.not_before,
             id,
             ..Signature::new(self.job.clone(), text(&self.args))
         }
@@ -126,6 +135,8 @@ pub(crate) struct DueJob {
     pub(crate) name: String,
     pub(crate) moment: Timestamp,
     pub(crate) task: Task,
+    /// How many missed moments this job stands for.
+    missed: u64,
 }
 
 impl DueJob {
@@ -155,7 +166,17 @@ impl State {
     /// Has exactly these schedules of the program, beside those that were added at run time.
     pub(crate) fn set_program(&mut self, schedules: &[Schedule], now: Timestamp) {
         let names: Vec<&str> = schedules.iter().map(|schedule| &*schedule.name).collect();
-        self.entries.retain(|name, entry| entry.is_added || names.contains(&&**name));
+        self.entries.retain(|name, entry| {
+            let stays = entry.is_added || names.contains(&&**name);
+            if !stays {
+                tracing::warn!(
+                    schedule = name,
+                    "this program does not have the schedule, which is removed: programs that have schedules of their \
+                     own need default queues of their own"
+                );
+            }
+            stays
+        });
         for schedule in schedules {
             self.put(schedule.clone(), false, now);
         }
@@ -238,16 +259,20 @@ impl State {
             };
             let missed = moments.len() as u64 - u64::from(!is_late);
             if missed > 0 {
-                entry.missed_count += missed;
                 tracing::warn!(schedule = name, missed, sent, "a schedule has missed moments");
             }
             if sent == 0 {
                 entry.last = last;
+                entry.missed_count += missed;
             }
-            due.extend(moments[moments.len() - sent..].iter().map(|moment| DueJob {
+            let (skipped, sent) = moments.split_at(moments.len() - sent);
+            due.extend(sent.iter().enumerate().map(|(place, moment)| DueJob {
                 name: name.clone(),
                 moment: *moment,
                 task: entry.task.clone(),
+                // Counted when the job is sent: until then the moments stay due.
+                missed: if place == 0 { skipped.len() as u64 } else { 0 }
+                    + u64::from(is_late || *moment != last),
             }));
         }
         due
@@ -258,6 +283,7 @@ impl State {
         if let Some(entry) = self.entries.get_mut(&due.name) {
             entry.last = entry.last.max(due.moment);
             entry.sent = Some(now);
+            entry.missed_count += due.missed;
         }
     }
 
@@ -396,6 +422,22 @@ mod tests {
         let mut state = state(every(10, Missed::RunOnce));
         assert_eq!(state.due(at(1_010)), state.due(at(1_010)));
         assert_eq!(sent(&mut state, at(1_010)), [1_010]);
+    }
+
+    #[test]
+    fn a_moment_is_missed_once() {
+        let mut state = state(every(10, Missed::RunAll));
+        // Two leaders find them due, and the second one sends them.
+        assert_eq!(state.due(at(1_100)).len(), 10);
+        assert_eq!(sent(&mut state, at(1_100)).len(), 10);
+        assert_eq!(state.list()[0].missed_count, 9);
+        let mut state = self::state(every(10, Missed::RunOnce));
+        state.due(at(1_195));
+        assert_eq!(sent(&mut state, at(1_195)), [1_190]);
+        assert_eq!(state.list()[0].missed_count, 18);
+        let mut state = self::state(every(100, Missed::Skip));
+        assert!(sent(&mut state, at(1_195)).is_empty());
+        assert_eq!(state.list()[0].missed_count, 1);
     }
 
     #[test]

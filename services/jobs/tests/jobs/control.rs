@@ -11,6 +11,7 @@ use pikake_macros::job;
 use pikake_traps::{Interrupted, elapsed_since, now, random, shield, sleep, spawn, timeout_after};
 use serde_json::{Value, json};
 
+use crate::followed::sent;
 use crate::meddled::{Asked, Meddled, at_once};
 use crate::{Running, SECOND, add, in_worlds, nap};
 
@@ -573,5 +574,91 @@ fn mutated_commands_cost_nothing() {
         let job = add.with(1, 2).on(&app).send().await.unwrap();
         assert_eq!(timeout_after(60 * SECOND, job.wait()).await.unwrap().unwrap(), 3);
         worker.end().await;
+    });
+}
+
+/// Whoever may publish could fill the memory of all workers.
+#[test]
+fn names_from_outside_are_bounded() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let app = client(&store).await;
+        let (_one, worker) = named(&store, "one@here").await;
+        let long = "x".repeat(256);
+        let control = app.control();
+        control.tell("revoke", json!({"task_id": [long, "short"]})).await.unwrap();
+        let revoked = control.tell("revoked", json!({})).await.unwrap();
+        assert_eq!(revoked[0].result, Ok(json!(["short"])));
+        for method in ["pause_queue", "add_consumer"] {
+            let answer = control.tell(method, json!({"queue": long})).await.unwrap();
+            assert!(answer[0].result.is_err(), "{answer:?}");
+        }
+        let told: Vec<_> = (0..2_000).map(|number| number.to_string()).collect();
+        let hello = json!({"from_node": "stranger", "paused": told, "revoked": [long]});
+        control.tell("hello", hello).await.unwrap();
+        let answer = control.tell("pause_queue", json!({"queue": "one more"})).await.unwrap();
+        assert!(answer[0].result.is_err(), "{answer:?}");
+        assert_eq!(control.workers().await.unwrap()[0].paused.len(), 1_000);
+        worker.end().await;
+    });
+}
+
+/// A large body is not read for a listing, and a list has an end.
+#[test]
+fn listings_are_bounded() {
+    pikake_sim::example(async {
+        let store = MemoryStore::new();
+        let app = client(&store).await;
+        let (one, worker) = named(&store, "one@here").await;
+        one.control().set_concurrency(1).await.unwrap();
+        nap.with(1_000_000).on(&app).send().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let broker = store.open();
+        let mut large = sent("tests.add", "large", json!(["x".repeat(100_000), 1]), json!({}));
+        large.headers.insert("argsrepr".into(), "('xxx', 1)".into());
+        broker.publish("pikake", large, None).await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let reserved = app.control().reserved().await.unwrap();
+        assert_eq!(reserved.iter().map(|job| &*job.arguments).collect::<Vec<_>>(), ["('xxx', 1)"]);
+        let one = App::on(Rc::new(store.open())).named("two@here").jobs(nap);
+        let one = one.concurrency(1).prefetch(10_000);
+        let second = Running::start(&one, SECOND).await;
+        for number in 0..6_000 {
+            nap.with(1_000_000 + number).on(&app).send().await.unwrap();
+        }
+        sleep(SECOND).await.unwrap();
+        let reserved = app.control().to(["two@here"]).reserved().await.unwrap();
+        assert_eq!(reserved.len(), 5_000);
+        second.end().await;
+        worker.end().await;
+    });
+}
+
+/// Each cancel is known to the workers, also if the program closes at once; many are one message.
+#[test]
+fn cancels_before_a_close_are_sent() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let (_one, worker) = named(&store, "one@here").await;
+        let sent = Rc::new(Cell::new(0));
+        let count = sent.clone();
+        let before = move |asked: Asked<'_>| {
+            count.set(count.get() + u32::from(matches!(asked, Asked::Notify)));
+            at_once(Ok(()))
+        };
+        let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before)));
+        let app = app.connect().await.unwrap();
+        let mut jobs = Vec::new();
+        for _ in 0..100 {
+            jobs.push(nap.with(1_000).on(&app).send().await.unwrap());
+        }
+        sleep(SECOND).await.unwrap();
+        for job in &jobs {
+            assert_eq!(job.cancel(), Cancelled::Asked);
+        }
+        app.close().await.unwrap();
+        assert_eq!(sent.get(), 1);
+        sleep(SECOND).await.unwrap();
+        assert_eq!(worker.end().await.stats.all.revoked, 100);
     });
 }

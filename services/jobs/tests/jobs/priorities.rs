@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use pikake_jobs::QueueOptions;
+use pikake_jobs::{QueueOptions, group};
 use pikake_macros::job;
 use pikake_traps::sleep;
 
@@ -54,5 +54,27 @@ fn priority_in_queue_without_is_an_error() {
         }
         notes.with(1).send().await.unwrap();
         urgent.with(1).priority(0).send().await.unwrap();
+    });
+}
+
+/// Of each job of a workflow, and not only of the first.
+#[test]
+fn priority_in_workflow_is_an_error_as_well() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let _app = app.jobs((notes, urgent)).connect().await.unwrap();
+        let plain = || notes.with(1);
+        let workflows = [
+            plain().then(urgent.with(2)),
+            urgent.with(1).then(plain()),
+            group(vec![urgent.with(1)]).then(plain()),
+            plain().on_success(urgent.with(2)),
+        ];
+        for workflow in workflows {
+            let why = workflow.send().await.map(drop).unwrap_err().to_string();
+            assert!(why.contains("has no priorities"), "{why}");
+        }
+        let why = group(vec![urgent.with(1)]).send().await.map(drop).unwrap_err().to_string();
+        assert!(why.contains("has no priorities"), "{why}");
     });
 }

@@ -8,12 +8,16 @@ use std::time::SystemTime;
 
 use pikake_jobs::{
     App, AppError, Broker, BrokerError, MemoryStore, Message, Missed, QueueOptions, Schedule,
+    current_job,
 };
 use pikake_macros::job;
 use pikake_sim::busy_for;
 use pikake_time::Ticks;
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
+use tracing::Level;
+
+use crate::lines::Lines;
 use crate::meddled::{Asked, Meddled, at_once, lost};
 use crate::{Events, Running, SECOND, add, app, begin, in_worlds, note};
 
@@ -540,5 +544,99 @@ fn what_is_started_after_the_end_is_ended_as_well() {
         app.close().await.unwrap();
         sleep(60 * SECOND).await.unwrap();
         assert_eq!(*events.borrow(), ["1 told"]);
+    });
+}
+
+#[job(crate = pikake_jobs)]
+async fn shows_headers() {
+    BEATS.with_borrow(|beats| {
+        let (events, begin) = beats.as_ref().unwrap();
+        note(
+            events,
+            *begin,
+            &current_job().header("tenant").cloned().unwrap_or_default().to_string(),
+        );
+    });
+}
+
+#[test]
+fn headers_and_times_of_the_call_are_kept() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let call = shows_headers.with().header("tenant", "blue").countdown(3 * SECOND);
+        let app = App::on(Rc::new(store.open())).jobs(shows_headers);
+        let app = app.schedule(Schedule::every(10 * SECOND, call));
+        let worker = Running::start(&app, SECOND).await;
+        sleep(25 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(*events.borrow(), ["13 \"blue\"", "23 \"blue\""]);
+    });
+}
+
+/// A leader that panics leads again, and the worker goes on.
+#[test]
+fn leader_that_panics_is_restarted() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let count = Cell::new(0);
+        let before = move |asked: Asked<'_>| {
+            if let Asked::Publish(_) = asked {
+                count.set(count.get() + 1);
+                assert!(count.get() != 3, "a bug");
+            }
+            at_once(Ok(()))
+        };
+        let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before)));
+        let worker = Running::start(&app.jobs(beat).schedule(ticks()), SECOND).await;
+        sleep(35 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(*events.borrow(), ["11 tick", "20 tick", "30 tick"]);
+    });
+}
+
+#[test]
+fn removed_schedules_of_another_program_are_logged() {
+    let (lines, _guard) = Lines::collect(&["pikake_jobs::schedule"], Level::WARN);
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        beats();
+        let mail = Running::start(&worker_of(&store, [ticks().name("mail")]), SECOND).await;
+        sleep(SECOND).await.unwrap();
+        mail.end().await;
+        lines.take();
+        let shop = Running::start(&worker_of(&store, [ticks().name("shop")]), SECOND).await;
+        sleep(SECOND).await.unwrap();
+        shop.end().await;
+        let lines = lines.take();
+        assert!(lines.len() == 1 && lines[0].contains("schedule=mail"), "{lines:?}");
+    });
+}
+
+/// Without a worker, a question writes the state the first time only.
+#[test]
+fn questions_write_no_state() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let published = Rc::new(Cell::new(0));
+        let declared = Rc::new(Cell::new(0));
+        let (count, declares) = (published.clone(), declared.clone());
+        let before = move |asked: Asked<'_>| {
+            count.set(count.get() + u32::from(matches!(asked, Asked::Publish(_))));
+            declares.set(declares.get() + u32::from(matches!(asked, Asked::Declare)));
+            at_once(Ok(()))
+        };
+        let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before)));
+        let app = app.connect().await.unwrap();
+        app.schedules().add(ticks()).await.unwrap();
+        sleep(SECOND).await.unwrap();
+        published.set(0);
+        declared.set(0);
+        for _ in 0..3 {
+            assert_eq!(app.schedules().list().await.unwrap().len(), 1);
+            sleep(SECOND).await.unwrap();
+        }
+        assert_eq!((published.get(), declared.get()), (3, 0));
     });
 }
