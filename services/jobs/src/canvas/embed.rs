@@ -58,8 +58,8 @@ impl Embed {
     }
 
     /// The same, with no jobs one after the other.
-    pub(crate) fn without_chain(self: Box<Self>) -> Self {
-        Self { chain: None, ..*self }
+    pub(crate) fn without_chain(self) -> Self {
+        Self { chain: None, ..self }
     }
 
     fn is_empty(&self) -> bool {

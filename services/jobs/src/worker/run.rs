@@ -150,16 +150,18 @@ impl Run {
         let app = &self.worker.app.0;
         let job = app.jobs.borrow().get(request.job).cloned();
         let Some(job) = job else {
-            let outcome = Outcome::error(
-                OutcomeState::Failure,
-                "NotRegistered",
-                "celery.exceptions",
-                request.job,
-            );
-            return Verdict::Bury(
-                format!("no job `{}` is registered here", request.job),
-                Some(outcome),
-            );
+            let (why, reason) = match request.job {
+                name @ ("celery.map" | "celery.starmap" | "celery.chunks") => {
+                    let why = format!(
+                        "{name}: pikake's workers do not run Celery's built-in tasks; send a group of the jobs instead"
+                    );
+                    (why.clone(), why)
+                }
+                name => (name.to_owned(), format!("no job `{name}` is registered here")),
+            };
+            let outcome =
+                Outcome::error(OutcomeState::Failure, "NotRegistered", "celery.exceptions", &why);
+            return Verdict::Bury(reason, Some(outcome));
         };
         if let Err(why) = embed.and_then(|embed| embed.map_or(Ok(()), |embed| embed.check())) {
             let reason = format!("its workflow cannot be followed: {why}");
