@@ -66,16 +66,26 @@ pub(crate) async fn running(app: &App, watch: WatchOption, output: Output) -> Re
 }
 
 pub(crate) fn running_text(jobs: &[JobInfo]) -> String {
-    const HEAD: [&str; 6] = ["id", "job", "arguments", "queue", "worker", "for"];
+    const HEAD: [&str; 7] = ["id", "job", "arguments", "queue", "worker", "for", "progress"];
     if jobs.is_empty() {
         return "no job runs\n".to_owned();
     }
     let row = |job: &JobInfo| {
-        let JobInfo { id, name, arguments, queue, worker, since, .. } = job;
+        let JobInfo { id, name, arguments, queue, worker, since, progress, .. } = job;
         let since = since.map_or_else(|| UNKNOWN.to_owned(), age);
-        [id, name, arguments, queue, worker, &since].map(String::clone).to_vec()
+        let progress = progress.as_ref().map_or_else(|| UNKNOWN.to_owned(), progress_text);
+        [id, name, arguments, queue, worker, &since, &progress].map(String::clone).to_vec()
     };
     table(&HEAD, &[false; HEAD.len()], &jobs.iter().map(row).collect::<Vec<_>>())
+}
+
+/// What a job tells of its progress, for people: `{"current": 3, "total": 10}` is `3/10`.
+fn progress_text(progress: &Value) -> String {
+    match (&progress["current"], &progress["total"], progress) {
+        (Value::Number(current), Value::Number(total), _) => format!("{current}/{total}"),
+        (.., Value::String(text)) => text.clone(),
+        _ => progress.to_string(),
+    }
 }
 
 /// How long ago a moment was, in whole seconds: `1h 2m 3s`.

@@ -3,11 +3,13 @@
 //! A job is current on a thread while that thread polls its future or runs its closure.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pikake_time::Deadline;
 use pikake_traps::CancelFlag;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 thread_local! {
@@ -68,9 +70,58 @@ pub(crate) struct Facts {
     /// When the soft limit interrupts the job. Set when the limits begin.
     pub(crate) deadline: OnceLock<Deadline>,
     pub(crate) retry_in: Mutex<Option<Duration>>,
+    pub(crate) progress: Mutex<Progress>,
+    /// Called when the job has told of its progress.
+    pub(crate) on_progress: Option<OnProgress>,
+}
+
+/// What a job has last told of its progress, and whether that is new.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    value: Option<Value>,
+    is_new: bool,
+}
+
+/// A call when a job has told of its progress, on the job's own thread.
+#[derive(Clone)]
+pub(crate) struct OnProgress(Arc<dyn Fn(&Value) + Send + Sync>);
+
+impl OnProgress {
+    pub(crate) fn new(call: impl Fn(&Value) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(call))
+    }
+}
+
+impl fmt::Debug for OnProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnProgress")
+    }
 }
 
 impl Facts {
+    /// Sets what the job tells of its progress.
+    pub(crate) fn set_progress(&self, value: Value) {
+        {
+            let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            *progress = Progress { value: Some(value.clone()), is_new: true };
+        }
+        if let Some(OnProgress(call)) = &self.on_progress {
+            call(&value);
+        }
+    }
+
+    /// What the job has last told of its progress.
+    pub(crate) fn progress(&self) -> Option<Value> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).value.clone()
+    }
+
+    /// The same, if it is new since the last call.
+    pub(crate) fn take_progress(&self) -> Option<Value> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = std::mem::take(&mut progress.is_new);
+        progress.value.clone().filter(|_| is_new)
+    }
+
     pub(crate) fn requested_delay(&self) -> Option<Duration> {
         *self.retry_in.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,6 +194,34 @@ impl CurrentJob {
     /// The retry counts as any other: without one left, the job fails for good.
     pub fn retry_in(&self, length: Duration) {
         *self.facts.retry_in.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
+    }
+
+    /// Tells how far the job is: any value that becomes JSON, such as a number, a text or `{"current": 3, "total": 10}`.
+    ///
+    /// The value is seen at once by [`Control::running`](crate::Control::running) and all that shows running jobs. Once a
+    /// second at most, the worker stores the latest value for [`Handle::progress`](crate::Handle::progress), as an outcome in
+    /// Celery's state `PROGRESS`: `AsyncResult.info` has it. A retry begins without progress. A value that is not JSON is
+    /// ignored. Never waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::current_job;
+    /// use serde_json::json;
+    ///
+    /// #[pikake::job]
+    /// async fn import(pages: Vec<String>) {
+    ///     for (number, page) in pages.iter().enumerate() {
+    ///         current_job().progress(json!({"current": number, "total": pages.len()}));
+    ///         println!("{page}");
+    ///     }
+    /// }
+    /// ```
+    pub fn progress(&self, value: impl Serialize) {
+        match serde_json::to_value(value) {
+            Ok(value) => self.facts.set_progress(value),
+            Err(error) => tracing::debug!(id = self.id(), %error, "progress is not JSON"),
+        }
     }
 
     /// Makes this the current job during a call.

@@ -52,7 +52,7 @@ impl std::fmt::Display for JobId {
 pub struct Outcome {
     /// The job's state.
     pub state: OutcomeState,
-    /// The value of a success; of a failure `{exc_type, exc_message, exc_module}`; else null.
+    /// The value of a success; of progress what the job said; of a failure `{exc_type, exc_message, exc_module}`; else null.
     pub result: Value,
     /// The traceback of a failure, as text.
     pub traceback: Option<String>,
@@ -64,6 +64,8 @@ pub struct Outcome {
 pub enum OutcomeState {
     /// A worker runs the job.
     Started,
+    /// A worker runs the job, which has told of its [progress](crate::CurrentJob::progress): the result is what it said.
+    Progress,
     /// The job failed and will be retried.
     Retry,
     /// The job returned a value.

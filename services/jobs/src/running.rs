@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use pikake_time::Ticks;
 use pikake_traps::{Interrupted, TaskRef};
+use serde_json::Value;
 use slab::Slab;
 
 use crate::broker::Delivery;
@@ -68,11 +69,24 @@ impl RunningJobs {
         self.0.borrow_mut()[key].begun = Some((facts, now));
     }
 
-    /// Calls `each` for all jobs, with the moment of their begin; `None`: the job has not begun.
-    pub(crate) fn each(&self, mut each: impl FnMut(&Delivery, Option<Ticks>)) {
+    /// Calls `each` for all jobs, with their facts and the moment of their begin; `None`: the job has not begun.
+    pub(crate) fn each(&self, mut each: impl FnMut(&Delivery, Option<(&Facts, Ticks)>)) {
         for (_, job) in self.0.borrow().iter() {
-            each(&job.delivery, job.begun.as_ref().map(|(_, begun)| *begun));
+            each(&job.delivery, job.begun.as_ref().map(|(facts, begun)| (&**facts, *begun)));
         }
+    }
+
+    /// The keys of all jobs.
+    pub(crate) fn keys(&self) -> Vec<usize> {
+        self.0.borrow().iter().map(|(key, _)| key).collect()
+    }
+
+    /// What a job has told of its progress since the last call, with its message.
+    pub(crate) fn take_progress(&self, key: usize) -> Option<(Rc<Delivery>, Value)> {
+        let jobs = self.0.borrow();
+        let job = jobs.get(key)?;
+        let (facts, _) = job.begun.as_ref()?;
+        Some((job.delivery.clone(), facts.take_progress()?))
     }
 
     /// Whether messages of a queue are here.

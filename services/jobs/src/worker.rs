@@ -17,6 +17,7 @@ pub(crate) mod follow;
 mod limits;
 mod log;
 mod processes;
+mod progress;
 mod ready;
 mod run;
 pub(crate) mod settle;
@@ -194,6 +195,8 @@ async fn serve(
         worker.consumers.add(&queue);
     }
     let control = spawn(control::serve::serve(worker.clone())).cancel_on_drop();
+
+    let _progress = spawn(progress::publish(worker.clone())).cancel_on_drop();
 
     let mut settling = pin!(shield(worker.settle_unfinished()));
     let mut serving = pin!(until_the_end(worker, leader, control, grace));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pikake_traps::{sleep, wall_time};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::broker::BrokerError;
 use crate::client::app::App;
@@ -102,6 +103,44 @@ impl<T> Handle<T> {
     pub async fn status(&self) -> Result<Option<OutcomeState>, JobError> {
         let outcome = self.app.broker()?.outcome(&self.id).await?;
         Ok(outcome.map(|outcome| outcome.state))
+    }
+
+    /// What the job has last told of its [progress](crate::CurrentJob::progress), if it runs and has told any.
+    ///
+    /// It is a second old at most. Over RabbitMQ, the handle has to be the one that sent the job.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::{App, current_job};
+    /// use std::time::Duration;
+    ///
+    /// #[pikake::job]
+    /// async fn import() -> u32 {
+    ///     current_job().progress("half");
+    ///     let _ = pikake::sleep(Duration::from_secs(2)).await;
+    ///     7
+    /// }
+    ///
+    /// # pikake::sim::example(async {
+    /// let app = App::new("memory://")?.jobs(import).connect().await?;
+    /// let worker = pikake::spawn(app.run_worker());
+    /// let job = import.delay().await?;
+    /// pikake::sleep(Duration::from_secs(1)).await?;
+    /// assert_eq!(job.progress().await?, Some("half".into()));
+    /// assert_eq!(job.wait().await?, 7);
+    /// # worker.request_cancel("the example is over");
+    /// # worker.await??;
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The broker's.
+    pub async fn progress(&self) -> Result<Option<Value>, JobError> {
+        let outcome = self.app.broker()?.outcome(&self.id).await?;
+        let progress = outcome.filter(|outcome| outcome.state == OutcomeState::Progress);
+        Ok(progress.map(|outcome| outcome.result))
     }
 
     /// Cancels the job, here and at all other workers of the broker. Never waits.

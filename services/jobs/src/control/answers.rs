@@ -216,13 +216,22 @@ enum Listed {
 }
 
 /// Calls `each` for all jobs here, with their state and the time of their begin.
-fn each_job(worker: &WorkerState, mut each: impl FnMut(&Message, &str, Option<SystemTime>)) {
+fn each_job(worker: &WorkerState, mut each: impl FnMut(&Message, &str, Option<Begun>)) {
     let now = wall_time();
-    worker.running.each(|delivery: &Delivery, began| {
-        let began = began.and_then(|began| now.checked_sub(elapsed_since(began)));
-        each(&delivery.message, &delivery.queue, began);
+    worker.running.each(|delivery: &Delivery, begun| {
+        let begun = begun.and_then(|(facts, began)| {
+            let at = now.checked_sub(elapsed_since(began))?;
+            Some(Begun { at, progress: facts.progress() })
+        });
+        each(&delivery.message, &delivery.queue, begun);
     });
     worker.consumers.each_reserved(|delivery| each(&delivery.message, &delivery.queue, None));
+}
+
+/// A job that runs.
+struct Begun {
+    at: SystemTime,
+    progress: Option<Value>,
 }
 
 fn list(worker: &WorkerState, listed: Listed) -> Value {
@@ -237,7 +246,7 @@ fn list(worker: &WorkerState, listed: Listed) -> Value {
 }
 
 /// A job as Celery lists it.
-fn describe(message: &Message, queue: &str, begun: Option<SystemTime>, worker: &str) -> Value {
+fn describe(message: &Message, queue: &str, begun: Option<Begun>, worker: &str) -> Value {
     let header = |name: &str| message.headers.get(name).and_then(Value::as_str);
     let name = cut(header("task").unwrap_or_default(), LONGEST_NAME);
     let short = |text| Value::from(cut(text, LONGEST_ARGUMENTS / 2));
@@ -261,7 +270,7 @@ fn describe(message: &Message, queue: &str, begun: Option<SystemTime>, worker: &
         "kwargs": kwargs,
         "type": name,
         "hostname": worker,
-        "time_start": begun.map(seconds),
+        "time_start": begun.as_ref().map(|begun| seconds(begun.at)),
         "acknowledged": false,
         "delivery_info": {
             "exchange": "",
@@ -269,8 +278,18 @@ fn describe(message: &Message, queue: &str, begun: Option<SystemTime>, worker: &
             "priority": message.priority,
             "redelivered": false,
         },
-        "worker_pid": begun.map(|_| std::process::id()),
+        "worker_pid": begun.as_ref().map(|_| std::process::id()),
+        "progress": begun.and_then(|begun| begun.progress).map(shown),
     })
+}
+
+/// A job's progress, as text if it is long.
+fn shown(progress: Value) -> Value {
+    let text = progress.to_string();
+    match text.len() <= LONGEST_ARGUMENTS {
+        true => progress,
+        false => cut(&text, LONGEST_ARGUMENTS).into(),
+    }
 }
 
 fn query(worker: &WorkerState, command: &Command) -> Value {

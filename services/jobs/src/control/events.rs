@@ -149,7 +149,7 @@ impl Events {
                 field(out, "signum", &was_running.then_some(15));
                 field(out, "expired", &(why == "expired"));
             }),
-            OutcomeState::Started => {}
+            OutcomeState::Started | OutcomeState::Progress => {}
         }
     }
 

@@ -118,6 +118,8 @@ pub struct JobInfo {
     /// When the job began, or when its time comes.
     #[serde(serialize_with = "maybe_seconds")]
     pub since: Option<SystemTime>,
+    /// What the job has last told of its [progress](crate::CurrentJob::progress). A long value is a text, truncated.
+    pub progress: Option<Value>,
 }
 
 impl JobInfo {
@@ -138,6 +140,7 @@ impl JobInfo {
             worker: worker.to_owned(),
             state,
             since: eta.or(begun),
+            progress: job.get("progress").filter(|progress| !progress.is_null()).cloned(),
         })
     }
 }

@@ -14,6 +14,7 @@ impl OutcomeState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Started => "STARTED",
+            Self::Progress => "PROGRESS",
             Self::Retry => "RETRY",
             Self::Success => "SUCCESS",
             Self::Failure => "FAILURE",
@@ -24,6 +25,7 @@ impl OutcomeState {
     /// The state of this name. An unknown name, such as a custom state of Celery's, is [`Started`](Self::Started).
     pub fn of(name: &str) -> Self {
         match name {
+            "PROGRESS" => Self::Progress,
             "RETRY" => Self::Retry,
             "SUCCESS" => Self::Success,
             "FAILURE" => Self::Failure,

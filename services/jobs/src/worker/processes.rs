@@ -29,7 +29,7 @@ use crate::job::Returned;
 use crate::wire::failure::Failure;
 use crate::wire::request::Request;
 use crate::worker::processes::child::VARIABLE;
-use crate::worker::processes::frame::{Done, HEAD, What, Work, length, write};
+use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
 
 /// The pause before a process is started after one that ended before its first job.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -302,11 +302,16 @@ async fn call(
         kwargs: request.kwargs.to_owned(),
     };
     socket.write_all(&write(&work)?).await?;
-    let mut head = [0; HEAD];
-    socket.read_exact(&mut head).await?;
-    let mut body = vec![0; length(head)?];
-    socket.read_exact(&mut body).await?;
-    Ok(serde_json::from_slice(&body)?)
+    loop {
+        let mut head = [0; HEAD];
+        socket.read_exact(&mut head).await?;
+        let mut body = vec![0; length(head)?];
+        socket.read_exact(&mut body).await?;
+        match serde_json::from_slice(&body)? {
+            Said::Progress(value) => facts.set_progress(value),
+            Said::Done(done) => return Ok(done),
+        }
+    }
 }
 
 impl Drop for Process {

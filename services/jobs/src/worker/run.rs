@@ -259,6 +259,7 @@ impl Run {
             max_retries: request.max_retries.unwrap_or(options.retries),
             attempt: delivery.attempt.saturating_add(request.kills),
             headers: own_headers(&delivery.message.headers),
+            on_progress: Some(self.worker.on_progress.clone()),
             ..Facts::default()
         });
         let current = CurrentJob { facts, cancel: None };

@@ -16,15 +16,17 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use pikake_sync::{Event, Permit, Semaphore};
+use pikake_sync::{Event, Permit, Semaphore, shared};
 use pikake_traps::{Interrupted, wall_time};
 
 use crate::broker::outcomes::revoked;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::client::app::App;
 use crate::control::events::Events;
+use crate::current::OnProgress;
 use crate::report::Left;
 use crate::running::{CancelReason, RunningJobs};
 use crate::worker::consumers::Consumers;
@@ -59,6 +61,9 @@ pub(crate) struct WorkerState {
     pub(crate) unfinished: UnfinishedJobs,
     /// Set when the worker's own task has to look at the state again.
     pub(crate) changed: Event,
+    /// Set when a job has told of its progress, on any thread; and the call that sets it.
+    pub(crate) progressed: Arc<shared::Event>,
+    pub(crate) on_progress: OnProgress,
     phase: Cell<Phase>,
     left: RefCell<Vec<Left>>,
     failure: RefCell<Option<BrokerError>>,
@@ -68,6 +73,8 @@ impl WorkerState {
     pub(crate) fn new(app: App, broker: Rc<dyn Broker>, processes: Processes) -> Self {
         let permits = Semaphore::new(app.0.concurrency.get());
         let events = Events::new(&app.worker_name(), app.0.control.sends_events.get());
+        let progressed = Arc::new(shared::Event::new());
+        let told = progressed.clone();
         Self {
             app,
             broker,
@@ -80,6 +87,8 @@ impl WorkerState {
             running: Rc::default(),
             unfinished: UnfinishedJobs::default(),
             changed: Event::new(),
+            progressed,
+            on_progress: OnProgress::new(move |_| told.set()),
             phase: Cell::new(Phase::Open),
             left: RefCell::default(),
             failure: RefCell::default(),

@@ -66,6 +66,7 @@ macro_rules! broker {
                 outcomes::one_waits_on_when_another_forgets,
                 outcomes::an_id_sent_by_two_has_an_outcome_for_both,
                 outcomes::a_job_that_has_ended_stays_so,
+                outcomes::progress_is_kept_until_the_end,
                 schedules::one_consumer_at_a_time,
                 schedules::the_next_worker_leads_when_one_is_lost,
                 chords::whole_with_its_last_member,

@@ -181,3 +181,22 @@ pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
     assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
     assert_eq!(one.outcome(&job).await.unwrap(), Some(Outcome::success(1.into())));
 }
+
+pub(crate) async fn progress_is_kept_until_the_end(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let (message, job) = expected(&one, &other, "a").await;
+    let progress = |step: u64| Outcome::new(OutcomeState::Progress, step.into());
+    for step in [1, 2] {
+        other.store(&message, progress(step)).await.unwrap();
+    }
+    let read = async || {
+        while one.outcome(&job).await.unwrap() != Some(progress(2)) {
+            sleep(QUIET).await.unwrap();
+        }
+    };
+    timeout_after(PATIENCE, read()).await.expect("progress comes");
+    other.store(&message, Outcome::success(1.into())).await.unwrap();
+    other.store(&message, progress(3)).await.unwrap();
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
+    assert_eq!(one.outcome(&job).await.unwrap(), Some(Outcome::success(1.into())));
+}

@@ -22,6 +22,7 @@ mod mixed;
 mod names;
 mod poison;
 mod priorities;
+mod progress;
 mod rates;
 mod refused;
 mod resends;

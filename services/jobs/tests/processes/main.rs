@@ -81,9 +81,18 @@ fn unlimited(note: PathBuf) {
     endless.now(note);
 }
 
+/// Tells of its progress, and waits until a file is there.
+#[job(crate = pikake_jobs, process)]
+fn reports(until: PathBuf) {
+    for step in 1..=1_000 {
+        current_job().progress(step);
+    }
+    wait_for(|| until.exists(), "the file");
+}
+
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
-        .jobs((add, whoami, fails, kills, (endless, slow, unlimited), takes_a_second))
+        .jobs((add, whoami, fails, kills, (endless, slow, unlimited), takes_a_second, reports))
         .jobs(trouble::jobs())
         .processes(2)
 }
@@ -187,6 +196,21 @@ fn a_killed_process_costs_one_redelivery() {
         assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
     });
     assert_eq!(app.stats().all.dead, 1);
+}
+
+fn a_process_tells_of_its_progress() {
+    let app = app(&MemoryStore::new());
+    let until = folder("progress").join("end");
+    with_worker(&app, async |_| {
+        let job = reports.delay(until.clone()).await.unwrap();
+        while job.progress().await.unwrap() != Some(1_000.into()) {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+        let running = app.control().running().await.unwrap();
+        assert_eq!(running[0].progress, Some(1_000.into()));
+        fs::write(&until, "").unwrap();
+        job.wait().await.unwrap();
+    });
 }
 
 fn a_hard_limit_kills_the_process() {
@@ -342,9 +366,10 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 16] = [
+    let tests: [(&str, fn()); 17] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
+        ("a_process_tells_of_its_progress", a_process_tells_of_its_progress),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
         ("shutdown_kills_and_requeues_an_endless_job", shutdown_kills_and_requeues_an_endless_job),
         ("signal_to_the_worker_spares_its_processes", signal_to_the_worker_spares_its_processes),

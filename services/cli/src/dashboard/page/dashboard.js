@@ -148,10 +148,19 @@ function cancelButton(job) {
   ));
 }
 
+// What a job tells of its progress: `{"current": 3, "total": 10}` is 3/10.
+function progressText(progress) {
+  if (progress == null) return "";
+  const { current, total } = progress;
+  if (typeof current === "number" && typeof total === "number") return `${current}/${total}`;
+  return typeof progress === "string" ? progress : JSON.stringify(progress);
+}
+
 const runningTable = new Table("running-table", [
   { key: "name", title: "Job", class: "name", of: (job) => job.name, cell: (job) => el("span", { class: `mark ${job.state === "running" ? "started" : "received"}` }, job.name) },
   { key: "arguments", title: "Arguments", cell: (job) => mono(job.arguments) },
   { key: "since", title: "For", of: (job) => job.since && -job.since, cell: (job) => (job.since == null ? "waits" : seconds(Math.max(0, now() - job.since))), isNumber: true },
+  { key: "progress", title: "Progress", cell: (job) => mono(progressText(job.progress)) },
   { key: "queue", title: "Queue", of: (job) => job.queue, cell: (job) => job.queue },
   { key: "worker", title: "Worker", of: (job) => job.worker, cell: (job) => job.worker },
   { key: "id", title: "Id", of: (job) => job.id, cell: (job) => mono(job.id) },

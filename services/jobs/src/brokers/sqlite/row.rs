@@ -109,6 +109,7 @@ pub(crate) fn number(state: OutcomeState) -> i64 {
         OutcomeState::Success => 2,
         OutcomeState::Failure => 3,
         OutcomeState::Revoked => 4,
+        OutcomeState::Progress => 5,
     }
 }
 
@@ -118,6 +119,7 @@ pub(crate) fn outcome(number: i64, result: &str, traceback: Option<String>) -> O
         1 => OutcomeState::Retry,
         2 => OutcomeState::Success,
         3 => OutcomeState::Failure,
+        5 => OutcomeState::Progress,
         _ => OutcomeState::Revoked,
     };
     Outcome { state, result: serde_json::from_str(result).unwrap_or_default(), traceback }

@@ -17,10 +17,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::client::app::App;
-use crate::current::{CurrentJob, Facts};
+use crate::current::{CurrentJob, Facts, OnProgress};
 use crate::job::Runner;
 use crate::worker::body::fence;
-use crate::worker::processes::frame::{Done, HEAD, What, Work, length, write};
+use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
 
 /// Set for a process that is to run jobs, to the id of the process that started it: what that one starts in turn is
 /// none.
@@ -83,8 +83,15 @@ fn answer(app: &App) -> io::Result<()> {
         std::process::exit(WORKER_GONE);
     })?;
     while let Ok(work) = receiver.recv() {
-        let done = run(app, work);
-        socket.write_all(&write(&done)?)?;
+        let teller = socket.try_clone()?;
+        let on_progress = OnProgress::new(move |value| {
+            // A worker that is gone ends this process.
+            if let Ok(frame) = write(&Said::Progress(value.clone())) {
+                let _gone = (&teller).write_all(&frame);
+            }
+        });
+        let done = run(app, work, on_progress);
+        socket.write_all(&write(&Said::Done(done))?)?;
     }
     Ok(())
 }
@@ -97,7 +104,7 @@ fn read(reader: &mut UnixStream) -> io::Result<Work> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-fn run(app: &App, work: Work) -> Done {
+fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
     let job = app.0.jobs.borrow().get(work.job.as_str()).cloned();
     let Some(job) = job else {
         let what = format!("no job `{}` is registered in the worker process", work.job);
@@ -116,6 +123,7 @@ fn run(app: &App, work: Work) -> Done {
         max_retries: work.max_retries,
         attempt: work.attempt,
         headers: work.headers,
+        on_progress: Some(on_progress),
         ..Facts::default()
     });
     let current = CurrentJob { facts, cancel: None };

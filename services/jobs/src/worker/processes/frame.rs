@@ -24,6 +24,13 @@ pub(crate) struct Work {
     pub(crate) kwargs: String,
 }
 
+/// What a process says of its job.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Progress(Value),
+    Done(Done),
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) what: What,

@@ -58,6 +58,13 @@ async fn echo(value: Value) -> Value {
     value
 }
 
+#[job(crate = pikake_jobs, name = "tests.import")]
+async fn import() -> Result<u64, Interrupted> {
+    current_job().progress(json!({"current": 1, "total": 2}));
+    sleep(Duration::from_secs(3)).await?;
+    Ok(2)
+}
+
 fn failed(told: &Value, state: &str, kind: &str, text: &str) {
     assert_eq!((&told["state"], &told["kind"]), (&json!(state), &json!(kind)), "{told}");
     assert!(told["text"].as_str().unwrap().contains(text), "{told}");
@@ -107,6 +114,18 @@ fn values_arguments_and_failures() {
         let stats = worker.end().await.stats.all;
         assert_eq!((stats.done, stats.failed, stats.dead), (8, 4, 3), "{stats}");
         assert_eq!(stats.retried, 2 + 3, "{stats}");
+    });
+}
+
+#[test]
+fn progress_reaches_celery() {
+    with_celery(async |python, url| {
+        let worker = Running::start(&app(&url).jobs(import)).await;
+        let calls = json!([{"task": "tests.import", "watches": true}]);
+        let told = python::send(&python, &url, calls).await;
+        let seen = json!([["PROGRESS", {"current": 1, "total": 2}], ["SUCCESS", 2]]);
+        assert_eq!((&told[0]["seen"], &told[0]["state"]), (&seen, &json!("SUCCESS")), "{told:?}");
+        worker.end().await;
     });
 }
 

@@ -88,16 +88,20 @@ def links(spec, name):
 LINKED = []
 
 
-def outcome(sent, result, timeout):
+def outcome(sent, result, timeout, watches):
     if isinstance(result, list):
         return {"value": [link.get(timeout=timeout) for link in result]}
     if hasattr(result, "children") and not hasattr(result, "state"):
         return {"state": "SUCCESS", "value": result.get(timeout=timeout)}
     try:
-        value = result.get(timeout=timeout, propagate=False)
+        seen = []
+        watch = {"on_message": lambda meta: seen.append([meta["status"], meta["result"]])}
+        value = result.get(timeout=timeout, propagate=False, **(watch if watches else {}))
     except Exception as error:  # no result in time
         return {"state": "NONE", "kind": type(error).__name__, "text": str(error)}
     told = {"state": result.state, "sent": sent, "id": result.id}
+    if watches:
+        told["seen"] = seen
     if isinstance(value, BaseException):
         told.update(
             kind=type(value).__name__,
@@ -126,7 +130,7 @@ def main():
             result = app.tasks[name].delay(*args, **kwargs)
         else:
             result = app.send_task(name, args, kwargs, **options)
-        results.append((sent, result, call.get("timeout", 90)))
+        results.append((sent, result, call.get("timeout", 90), call.get("watches")))
     json.dump([outcome(*result) for result in results], sys.stdout)
 
 
