@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -203,26 +204,27 @@ impl Bus for SqliteBroker {
     ) -> LocalFuture<'a, Result<Box<dyn Notices>, BrokerError>> {
         let name = name.to_owned();
         Box::pin(async move {
-            let opened = self.0.clone();
-            let row = name.clone();
-            let inserted = opened.link.call(move |database| {
+            // Made first: if this is interrupted, its drop removes the row that the thread inserts all the same.
+            let notices = SqliteNotices { id: Arc::default(), opened: self.0.clone() };
+            let link = &notices.opened.link;
+            let (row, id) = (name.clone(), notices.id.clone());
+            let inserted = link.call(move |database| {
                 let sql = "INSERT INTO subscriber (topic, name, alive) VALUES (?1, ?2, ?3)";
                 let row = params![number(topic), row, wall_now()];
                 database.db.prepare_cached(sql)?.execute(row)?;
-                let id = database.db.last_insert_rowid();
+                id.store(database.db.last_insert_rowid(), Ordering::Relaxed);
                 let sql = "SELECT coalesce(max(id), 0) FROM notice";
-                let last = database.db.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
-                Ok((id, last))
+                Ok(database.db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
             });
-            let (id, last): (i64, i64) = inserted.await?;
+            let last: i64 = inserted.await?;
             let (unread, changed) = (VecDeque::new(), Arc::new(Event::new()));
             let subscriber = Subscriber { topic, name, last, unread, changed };
-            lock(&opened.link.subscriptions.0).insert(id, subscriber);
+            lock(&link.subscriptions.0).insert(notices.id(), subscriber);
             // The thread may sleep, as it had nothing to look for.
-            if !opened.link.is_open() {
+            if !link.is_open() {
                 return Err(BrokerError::Closed);
             }
-            Ok(Box::new(SqliteNotices { id, opened }) as Box<dyn Notices>)
+            Ok(Box::new(notices) as Box<dyn Notices>)
         })
     }
 
@@ -281,8 +283,15 @@ impl Bus for SqliteBroker {
 /// A subscription in a database.
 #[derive(Debug)]
 struct SqliteNotices {
-    id: i64,
+    /// Zero until the row is inserted.
+    id: Arc<AtomicI64>,
     opened: Rc<Opened>,
+}
+
+impl SqliteNotices {
+    fn id(&self) -> i64 {
+        self.id.load(Ordering::Relaxed)
+    }
 }
 
 impl Notices for SqliteNotices {
@@ -291,7 +300,7 @@ impl Notices for SqliteNotices {
             loop {
                 let changed = {
                     let mut subscriptions = lock(&self.opened.link.subscriptions.0);
-                    let one = subscriptions.get_mut(&self.id).ok_or(BrokerError::Closed)?;
+                    let one = subscriptions.get_mut(&self.id()).ok_or(BrokerError::Closed)?;
                     one.changed.clear();
                     match one.unread.pop_front() {
                         Some(notice) => return Ok(notice),
@@ -306,9 +315,11 @@ impl Notices for SqliteNotices {
 
 impl Drop for SqliteNotices {
     fn drop(&mut self) {
-        let id = self.id;
-        lock(&self.opened.link.subscriptions.0).remove(&id);
+        lock(&self.opened.link.subscriptions.0).remove(&self.id());
+        let id = self.id.clone();
         self.opened.link.post(move |database| {
+            // Read here: the row may have been inserted after the drop.
+            let id = id.load(Ordering::Relaxed);
             let sql = "DELETE FROM subscriber WHERE id = ?1";
             database.db.prepare_cached(sql)?.execute([id])?;
             Ok(())

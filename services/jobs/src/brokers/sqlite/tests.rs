@@ -36,6 +36,21 @@ fn a_full_disk_loses_nothing() {
     });
 }
 
+/// The row is inserted although nobody waits for it any more.
+#[test]
+fn interrupted_subscription_leaves_no_subscriber() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        for _ in 0..10 {
+            let subscribing = broker.subscribe(Topic::Commands, "one@here");
+            let _ = timeout_after(Duration::ZERO, subscribing).await;
+        }
+        assert_eq!(broker.workers().await.unwrap().unwrap(), [""; 0]);
+    });
+}
+
 #[pikake_macros::job(crate = crate)]
 async fn grows(length: usize) -> String {
     "x".repeat(length)
