@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pikake_jobs::broker::PublishFailure;
-use pikake_jobs::{App, Broker, BrokerError, Message, QueueOptions, SqliteBroker};
+use pikake_jobs::{
+    App, Broker, BrokerError, Handle, JobId, Message, Next, QueueOptions, SqliteBroker, group, map,
+};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_sync::{Event, Promise};
@@ -302,4 +304,72 @@ fn a_worker_that_ends_while_another_writes_takes_no_more() {
         assert_eq!((report.stats.all.done, report.stats.all.given_back), (1, 4));
         assert_eq!(taken().await, Some(0));
     });
+}
+
+#[job(crate = pikake_jobs)]
+async fn doubled(number: i64) -> i64 {
+    number * 2
+}
+
+#[job(crate = pikake_jobs)]
+async fn summed(numbers: Vec<i64>) -> i64 {
+    numbers.into_iter().sum()
+}
+
+#[job(crate = pikake_jobs)]
+async fn never(number: i64) -> Result<i64, String> {
+    Err(format!("not {number}"))
+}
+
+#[job(crate = pikake_jobs, name = "reports")]
+async fn reports(id: String) -> String {
+    format!("reported {id}")
+}
+
+/// The steps of a workflow run in two workers, each with a kernel and a connection to the file of its own, and none of
+/// which has sent the workflow.
+#[test]
+fn workflows_go_through_several_applications() {
+    const WIDTH: i64 = 40;
+    let directory = TempDir::new().unwrap();
+    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
+    let jobs = |url: &str| App::new(url).unwrap().jobs((doubled, summed, never, reports));
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let url = url.clone();
+            let app = move || jobs(&url).concurrency(2).prefetch(2);
+            std::thread::spawn(move || Kernel::new().unwrap().run(app().run_worker()).unwrap())
+        })
+        .collect();
+    Kernel::new().unwrap().run(async {
+        let app = App::new(&url).unwrap().connect().await.unwrap();
+        let chained = doubled.with(1).then(doubled).then(doubled).on(&app).send().await.unwrap();
+        let chords = (0..3).map(|_| map(doubled, 1..=WIDTH).then(summed).then(doubled).on(&app));
+        let mut handles = Vec::new();
+        for chord in chords {
+            handles.push(chord.send().await.unwrap());
+        }
+        let failing = group(vec![doubled.with(1), never.with(2)]).then(summed);
+        let reported = Next::<String, String>::named("reports", ()).set(|call| call.id("reported"));
+        let failing = failing.then(doubled).on_failure(reported).on(&app).send().await.unwrap();
+        let limit = Duration::from_secs(120);
+        assert_eq!(timeout_after(limit, chained.wait()).await.unwrap().unwrap(), 8);
+        for handle in handles {
+            let total = timeout_after(limit, handle.wait()).await.unwrap().unwrap();
+            assert_eq!(total, 2 * WIDTH * (WIDTH + 1));
+        }
+        let error = timeout_after(limit, failing.wait()).await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("ChordError"), "{error}");
+        let reported = Handle::<String>::from_id(&app, JobId("reported".into()));
+        let reported = timeout_after(limit, reported.wait()).await.unwrap().unwrap();
+        assert!(reported.starts_with("reported "), "{reported}");
+        app.control().shutdown().await.unwrap();
+    });
+    let mut done = Vec::new();
+    for worker in workers {
+        let report = worker.join().unwrap();
+        done.push(report.stats.all.done);
+    }
+    // 3 of the chain, 42 of each chord, a member and the report.
+    assert_eq!(done.iter().sum::<u64>(), 3 + 3 * (WIDTH as u64 + 2) + 2, "{done:?}");
 }
