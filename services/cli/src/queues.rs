@@ -16,6 +16,7 @@ use crate::control::running_text;
 use crate::output::{Output, Spinner, jobs_text, note, table};
 use crate::stop::Stop;
 use crate::watch::{Look, show};
+use crate::worker::until_connected;
 
 const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumers"];
 /// The state of a connection that takes messages.
@@ -25,6 +26,18 @@ const UNKNOWN: &str = "-";
 
 /// Connects to the broker, without setting up the application: no queue is declared.
 pub(crate) async fn attach(app: &App) -> Result<App, Stop> {
+    check_database(app)?;
+    app.clone().attach().await.map_err(|error| Stop::app_at(app, error))
+}
+
+/// Connects as [`attach`] does, and waits for a broker that is away.
+pub(crate) async fn attach_in_time(app: &App) -> Result<App, Stop> {
+    check_database(app)?;
+    let attached = until_connected(app, async || app.clone().attach().await).await;
+    attached.map_err(|error| Stop::app_at(app, error))
+}
+
+fn check_database(app: &App) -> Result<(), Stop> {
     let url = app.url();
     // Opening would create the database.
     if let Some(rest) = url.strip_prefix("sqlite://")
@@ -36,7 +49,7 @@ pub(crate) async fn attach(app: &App) -> Result<App, Stop> {
             "there is no database `{path}`: no job was sent there yet, or the path is wrong"
         )));
     }
-    app.clone().attach().await.map_err(|error| Stop::app_at(app, error))
+    Ok(())
 }
 
 pub(crate) async fn detach(app: &App) -> Result<(), Stop> {
@@ -65,17 +78,14 @@ async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
     let mut rows = Vec::new();
     if queues.is_empty() {
         let known = broker.queues().await.map_err(|error| Stop::broker(app, error))?;
-        for queue in known.unwrap_or_else(|| app.queues().into_keys().collect()) {
-            match broker.counts(&queue).await {
-                Ok(counts) => rows.push((queue, Some(counts))),
-                // The application has not declared this queue yet.
-                Err(BrokerError::Refused(_)) => rows.push((queue, None)),
-                Err(error) => return Err(Stop::broker(app, error)),
-            }
-        }
+        let known = known.unwrap_or_else(|| app.queues().into_keys().collect());
+        let counts = broker.counts_of(&known).await.map_err(|error| Stop::broker(app, error))?;
+        // The application has not declared a queue without counts yet.
+        rows.extend(known.into_iter().zip(counts.into_iter().map(Result::ok)));
     } else {
-        for queue in queues {
-            let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
+        let counts = broker.counts_of(queues).await.map_err(|error| Stop::broker(app, error))?;
+        for (queue, counts) in queues.iter().zip(counts) {
+            let counts = counts.map_err(|error| Stop::queue(app, error))?;
             rows.push((queue.clone(), Some(counts)));
         }
     }

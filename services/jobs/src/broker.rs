@@ -92,6 +92,24 @@ pub trait Broker: fmt::Debug {
     /// How many messages a queue has.
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 
+    /// How many messages each of these queues has, in their order; the inner error is that of a queue which is not there.
+    /// A broker whose delayed messages wait together counts them once for all.
+    fn counts_of<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> LocalFuture<'a, Result<Vec<Result<Counts, BrokerError>>, BrokerError>> {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for queue in queues {
+                match self.counts(queue).await {
+                    Err(error) if !matches!(error, BrokerError::Refused(_)) => return Err(error),
+                    counts => all.push(counts),
+                }
+            }
+            Ok(all)
+        })
+    }
+
     /// Removes the ready and delayed messages of a queue, and returns how many. Waiters of their jobs are notified that
     /// these were revoked, unless the broker cannot say which they were (RabbitMQ). The jobs that follow them in a workflow
     /// are not run, and their waiters and chords are not notified. Interrupted, some may remain.

@@ -271,6 +271,24 @@ impl Broker for AmqpBroker {
         })
     }
 
+    fn counts_of<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> LocalFuture<'a, Result<Vec<Result<Counts, BrokerError>>, BrokerError>> {
+        Box::pin(async move {
+            let delayed = delay::count(async || self.0.channel().await).await?;
+            let mut all = Vec::new();
+            for queue in queues {
+                match queues::counts(&self.0.channel().await?, queue).await {
+                    Ok(counts) => all.push(Ok(Counts { delayed, delayed_of_all: true, ..counts })),
+                    Err(error @ BrokerError::Refused(_)) => all.push(Err(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(all)
+        })
+    }
+
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
         Box::pin(async move {
             let delayed = delay::purge(async || self.0.channel().await, queue).await?;

@@ -57,6 +57,11 @@ pub(crate) async fn queue_that_is_not_there(place: &dyn Place) {
     assert_eq!((*refused.message, refused.is_uncertain), (message("a"), false));
     assert!(matches!(broker.consume("nowhere", 1).await, Err(BrokerError::Refused(_))));
     assert!(matches!(broker.counts("nowhere").await, Err(BrokerError::Refused(_))));
+    // The counts of the others are there.
+    declare(&broker).await;
+    let counts = broker.counts_of(&["nowhere".to_owned(), QUEUE.to_owned()]).await.unwrap();
+    let one = broker.counts(QUEUE).await.unwrap();
+    assert!(matches!(&*counts, [Err(BrokerError::Refused(_)), Ok(of)] if *of == one), "{counts:?}");
 }
 
 pub(crate) async fn delivered_as_it_was(place: &dyn Place) {
