@@ -30,7 +30,7 @@ use crate::dashboard::look::Looker;
 use crate::dashboard::site::Site;
 use crate::output::{Output, note};
 use crate::page::Token;
-use crate::queues::attach;
+use crate::queues::attach_in_time;
 use crate::stop::Stop;
 
 /// How many connections are open at a time. A page has six.
@@ -103,7 +103,7 @@ pub(crate) fn beside_worker(bound: Bound, app: App, readiness: Readiness) -> Can
 
 /// The command `dashboard`.
 pub(crate) async fn run(app: &App, options: DashboardOptions, output: Output) -> Result<(), Stop> {
-    let app = attach(app).await?;
+    let app = attach_in_time(app).await?;
     let bound = Bound::new(options.listen, options.token.value).await?;
     let page = bound.page();
     output.answer(|| json!({ "address": page }), || page.clone())?;

@@ -111,7 +111,7 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
         let app = app.clone();
         async move {
             if options.wait_for_broker {
-                connect(&app).await?;
+                until_connected(&app, async || app.clone().connect().await).await?;
             }
             worker.run().await
         }
@@ -141,17 +141,20 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
 }
 
 /// Connects, however often that takes.
-async fn connect(app: &App) -> Result<(), AppError> {
+pub(crate) async fn until_connected(
+    app: &App,
+    connect: impl AsyncFn() -> Result<App, AppError>,
+) -> Result<App, AppError> {
     let mut pause = FIRST_PAUSE;
     loop {
-        match app.clone().connect().await {
+        match connect().await {
             Err(AppError::Broker(error)) if error.is_lost() => {
                 let (broker, retry_in) = (app.redacted_url(), pause.as_secs_f64());
                 tracing::warn!(broker, %error, retry_in, "waits for the broker");
                 sleep(pause).await?;
                 pause = LONGEST_PAUSE.min(pause * 2);
             }
-            connected => return connected.map(drop),
+            connected => return connected,
         }
     }
 }

@@ -8,14 +8,14 @@
 //! to in the same time: workers whose events are off turn them on at (1), and off again at (2).
 
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use pikake::jobs::{App, BrokerError, Control, ControlEvents, Counts, JobInfo, WorkerInfo};
 use pikake::sync::Event;
-use pikake::time::Deadline;
-use pikake::traps::{deadline_after, now, wall_time};
+use pikake::time::{Deadline, Ticks};
+use pikake::traps::{deadline_after, elapsed_since, now, wall_time};
 use pikake::{Interrupted, shield, sleep, timeout_after};
 use serde::Serialize;
 
@@ -28,6 +28,8 @@ const LEASE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(2);
 /// How long a look may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// After so long, a worker is asked for its events again.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// How many running or reserved jobs a snapshot has.
 const MOST_JOBS: usize = 500;
 
@@ -121,9 +123,9 @@ impl Looker {
     /// Looks again and again while a page wants it.
     pub(crate) async fn run(self: Rc<Self>) {
         while self.is_wanted.wait().await.is_ok() {
-            // The workers whose events of jobs this look has turned on.
-            let mut turned_on = BTreeSet::new();
-            let ended = self.look_while_wanted(&mut turned_on).await;
+            let mut events = EventsOn::default();
+            let ended = self.look_while_wanted(&mut events).await;
+            let turned_on = events.turned_on;
             self.is_wanted.clear();
             if self.readiness().is_ok() {
                 self.has_looked.clear();
@@ -143,9 +145,9 @@ impl Looker {
         }
     }
 
-    async fn look_while_wanted(&self, turned_on: &mut BTreeSet<String>) -> Result<(), Interrupted> {
+    async fn look_while_wanted(&self, events: &mut EventsOn) -> Result<(), Interrupted> {
         while self.is_wanted() && self.readiness().is_ok() {
-            let error = match timeout_after(PATIENCE, self.look(turned_on)).await {
+            let error = match timeout_after(PATIENCE, self.look(events)).await {
                 Ok(Ok(snapshot)) => {
                     *self.snapshot.borrow_mut() = snapshot;
                     None
@@ -173,21 +175,22 @@ impl Looker {
         self.app.broker().map_or_else(|_| "not connected".to_owned(), |broker| broker.state())
     }
 
-    async fn look(&self, turned_on: &mut BTreeSet<String>) -> Result<Snapshot, BrokerError> {
+    async fn look(&self, events: &mut EventsOn) -> Result<Snapshot, BrokerError> {
         let app = &self.app;
         let control = app.control();
         let workers = control.workers().await?;
         let mut running = control.running().await?;
         let mut reserved = control.reserved().await?;
-        turn_events_on(&control, &workers, turned_on).await?;
+        turn_events_on(&control, &workers, events).await?;
         let paused = control.paused().await?;
         let broker = app.broker()?;
         let mut names: BTreeSet<String> = app.queues().into_keys().collect();
         names.extend(broker.queues().await?.into_iter().flatten());
         names.extend(workers.iter().flat_map(|worker| worker.queues.iter().cloned()));
+        let names: Vec<String> = names.into_iter().collect();
+        let counted = broker.counts_of(&names).await?;
         let mut queues = Vec::new();
-        for name in names {
-            let counted = broker.counts(&name).await;
+        for (name, counted) in names.into_iter().zip(counted) {
             let is_paused = paused.contains(&name);
             queues.push(match counted {
                 Ok(mut counts) => {
@@ -195,10 +198,7 @@ impl Looker {
                     counts.taken.get_or_insert(held.count() as u64);
                     queue(name, counts, is_paused, None)
                 }
-                Err(error @ BrokerError::Refused(_)) => {
-                    queue(name, Counts::default(), is_paused, Some(error.to_string()))
-                }
-                Err(error) => return Err(error),
+                Err(error) => queue(name, Counts::default(), is_paused, Some(error.to_string())),
             });
         }
         let (running_count, reserved_count) = (running.len(), reserved.len());
@@ -250,24 +250,51 @@ impl Looker {
     }
 }
 
-/// Asks workers whose events were not asked for yet.
+/// Asks workers whose events were not asked for lately. Each answer that does not come costs a look a second.
 async fn turn_events_on(
     control: &Control,
     workers: &[WorkerInfo],
-    turned_on: &mut BTreeSet<String>,
+    events: &mut EventsOn,
 ) -> Result<(), BrokerError> {
-    let new: Vec<_> = workers.iter().map(|worker| worker.name.clone()).collect();
-    let new: Vec<_> = new.into_iter().filter(|name| !turned_on.contains(name)).collect();
-    if new.is_empty() {
+    let names = workers.iter().map(|worker| &worker.name);
+    let asked = events.due_workers(names, now());
+    if asked.is_empty() {
         return Ok(());
     }
-    for answer in control.clone().to(new).enable_events(true).await? {
+    for answer in control.clone().to(asked).enable_events(true).await? {
         // A worker whose events were on before keeps them.
         if answer.result.is_ok_and(|told| told["ok"] == "task events enabled") {
-            turned_on.insert(answer.worker);
+            events.turned_on.insert(answer.worker);
         }
     }
     Ok(())
+}
+
+/// The workers that are asked for events.
+#[derive(Debug, Default)]
+struct EventsOn {
+    /// The workers whose events a look has turned on.
+    turned_on: BTreeSet<String>,
+    /// When each worker was last asked.
+    asked: BTreeMap<String, Ticks>,
+}
+
+impl EventsOn {
+    /// The workers that are to be asked now: another page may have turned their events off, and a worker may have started
+    /// anew.
+    fn due_workers<'a>(
+        &mut self,
+        workers: impl Iterator<Item = &'a String> + Clone,
+        now: Ticks,
+    ) -> Vec<String> {
+        let all: BTreeSet<_> = workers.clone().collect();
+        self.asked.retain(|name, _| all.contains(name));
+        let is_old = |asked: &Ticks| elapsed_since(*asked) >= ASK_AGAIN;
+        let asked: Vec<_> =
+            workers.filter(|name| self.asked.get(*name).is_none_or(is_old)).cloned().collect();
+        self.asked.extend(asked.iter().map(|name| (name.clone(), now)));
+        asked
+    }
 }
 
 fn queue(name: String, counts: Counts, is_paused: bool, error: Option<String>) -> Queue {
@@ -278,4 +305,27 @@ fn queue(name: String, counts: Counts, is_paused: bool, error: Option<String>) -
 /// Seconds since 1970.
 pub(crate) fn seconds(moment: SystemTime) -> f64 {
     moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that does not answer costs a look a second once a minute.
+    #[test]
+    fn workers_are_asked_for_events_once_a_minute() {
+        pikake::sim::example(async {
+            let mut events = EventsOn::default();
+            let one = ["one".to_owned()];
+            let both = ["one".to_owned(), "two".to_owned()];
+            assert_eq!(events.due_workers(one.iter(), now()), ["one"]);
+            sleep(Duration::from_secs(30)).await.unwrap();
+            assert_eq!(events.due_workers(both.iter(), now()), ["two"]);
+            sleep(Duration::from_secs(30)).await.unwrap();
+            assert_eq!(events.due_workers(both.iter(), now()), ["one"]);
+            // Gone, and there again.
+            assert!(events.due_workers([].iter(), now()).is_empty());
+            assert_eq!(events.due_workers(both.iter(), now()), both);
+        });
+    }
 }

@@ -59,3 +59,18 @@ fn worker_that_does_not_wait_fails_at_once() {
     let ended = place.run(&application(), &["worker", "--wait-for-broker", "no"]);
     ended.failed(3, &["cannot be reached", "Is it running?"]);
 }
+
+#[test]
+fn dashboard_waits_for_a_broker() {
+    let port = broker::free_port();
+    let place = Place::at(broker::url(port));
+    let mut dashboard = Running::start(place.command(&pikake(), &["dashboard"]));
+    dashboard.until("waits for the broker");
+    broker::start(port, |_| {});
+    dashboard.until("Ctrl-C ends the page");
+    dashboard.signal(Signal::INT);
+    dashboard.end();
+    // The file of a database does not come.
+    let place = Place::at("sqlite:///nowhere/jobs.db".to_owned());
+    place.run(&pikake(), &["dashboard"]).failed(3, &["there is no database"]);
+}
