@@ -15,7 +15,7 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 27] = [
+const FEATURES: [&str; 29] = [
     "log-to-stderr",
     "signals",
     "process",
@@ -39,6 +39,8 @@ const FEATURES: [&str; 27] = [
     "jobs-sqlite",
     "jobs-amqp",
     "jobs-amqp,tls",
+    "jobs-redis",
+    "jobs-redis,tls",
     "postgres",
     "postgres,tls",
     "rpc",

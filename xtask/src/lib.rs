@@ -21,7 +21,7 @@ mod server;
 use std::path::{Path, PathBuf};
 
 pub use needs::{Kind, Need};
-pub use server::{Server, fresh_url, rabbitmq};
+pub use server::{Server, fresh_redis_url, fresh_url, rabbitmq};
 
 /// The folder of the workspace.
 pub fn root() -> &'static Path {

@@ -37,7 +37,11 @@ const COMMANDS: [Command; 10] = [
     ),
     ("memcheck", "runs the task cell's tests under valgrind", checks::memcheck),
     ("gate [--renew]", "compares instructions per operation with the recorded ones", checks::gate),
-    ("server postgres|rabbitmq", "runs a server on loopback until its input ends", serve::serve),
+    (
+        "server postgres|rabbitmq|redis",
+        "runs a server on loopback until its input ends",
+        serve::serve,
+    ),
     (
         "celery FOLDER [PACKAGES]",
         "makes an environment with Celery and prints its Python",

@@ -12,11 +12,15 @@ use std::path::{Path, PathBuf};
 /// The variable that makes a skipped test a failed one; `cargo xtask test` sets it.
 pub const MUST_NOT_SKIP: &str = "PIKAKE_MUST_NOT_SKIP";
 
-/// The Celery that the tests talk to.
-pub const CELERY_PACKAGE: &str = "celery==5.7.0";
+/// The Celery that the tests talk to, and its client of Redis.
+pub const CELERY_PACKAGE: &str = "celery[redis]==5.7.0";
 
 /// RabbitMQ's folder of programs.
 pub const RABBITMQ: Need = Need::new("RabbitMQ", Source::Debian("rabbitmq-server"), find_rabbitmq);
+/// Redis's folder of programs.
+pub const REDIS: Need = Need::new("Redis", Source::Debian("redis-server"), || {
+    folder_of(program("redis-server").into_iter())
+});
 /// PostgreSQL's folder of programs.
 pub const POSTGRESQL: Need = Need::new("PostgreSQL", Source::Debian("postgresql"), find_postgresql);
 /// The program `openssl`.
@@ -36,7 +40,8 @@ pub const CHROMIUM: Need = Need::new("Chromium", Source::Debian("chromium"), || 
 });
 
 /// All of them. Celery is the last, since Python is needed to install it.
-pub const ALL: [Need; 7] = [RABBITMQ, POSTGRESQL, OPENSSL, CERTIFICATES, PYTHON, CHROMIUM, CELERY];
+pub const ALL: [Need; 8] =
+    [RABBITMQ, POSTGRESQL, REDIS, OPENSSL, CERTIFICATES, PYTHON, CHROMIUM, CELERY];
 
 /// A server that tests start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +50,8 @@ pub enum Kind {
     Postgres,
     /// RabbitMQ, with and without TLS.
     RabbitMq,
+    /// Redis, with and without TLS, and with the password `pikake`.
+    Redis,
 }
 
 impl Kind {
@@ -53,6 +60,7 @@ impl Kind {
         match self {
             Self::Postgres => "postgres",
             Self::RabbitMq => "rabbitmq",
+            Self::Redis => "redis",
         }
     }
 
@@ -62,6 +70,7 @@ impl Kind {
             Self::Postgres => &[POSTGRESQL],
             // openssl makes the certificates.
             Self::RabbitMq => &[RABBITMQ, OPENSSL],
+            Self::Redis => &[REDIS, OPENSSL],
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask server`: a real PostgreSQL or RabbitMQ on loopback for as long as somebody holds the standard input.
+//! `cargo xtask server`: a real PostgreSQL, RabbitMQ or Redis on loopback for as long as somebody holds the standard input.
 //!
 //! Data, logs and the Erlang cookie are in a folder of their own, and ports are free ones. Nothing is left at the end:
 //! the servers are stopped by process group when the standard input ends (the caller has ended, however), by a signal
@@ -18,10 +18,14 @@
 //!               ca.pem, which vouches for it, client.pem and client.key, by which the user `client` logs in
 //!               (EXTERNAL), and other-ca.pem, which vouches for nobody
 //! ```
+//!
+//! Redis takes `kill`, `start` and `tls`.
 
+mod certificates;
 mod place;
 mod postgres;
 mod rabbitmq;
+mod redis;
 
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,12 +49,12 @@ const TRIES: u32 = 5;
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn serve(arguments: &[String]) -> Result {
-    let kinds = [Kind::Postgres, Kind::RabbitMq];
+    let kinds = [Kind::Postgres, Kind::RabbitMq, Kind::Redis];
     let kind = match arguments {
         [name] => kinds.into_iter().find(|kind| kind.name() == name),
         _ => None,
     };
-    let kind = kind.ok_or("which server? cargo xtask server postgres|rabbitmq")?;
+    let kind = kind.ok_or("which server? cargo xtask server postgres|rabbitmq|redis")?;
     if let Some(need) = kind.needs().iter().find(|need| need.find().is_none()) {
         return Err(format!("missing {}", need.hint()).into());
     }
@@ -59,6 +63,7 @@ pub(crate) fn serve(arguments: &[String]) -> Result {
     let served = match kind {
         Kind::Postgres => serve_postgres(&place, &lines),
         Kind::RabbitMq => serve_rabbitmq(&place, &lines),
+        Kind::Redis => serve_redis(&place, &lines),
     };
     if served.is_err() && !is_over() {
         eprintln!("{}", place.end_of_log());
@@ -78,9 +83,9 @@ fn serve_postgres(place: &Place, lines: &Receiver<String>) -> Result {
 fn serve_rabbitmq(place: &Place, lines: &Receiver<String>) -> Result {
     let mut broker = rabbitmq::Broker::start(place)?;
     say(&format!("ready {}", broker.port()))?;
-    while let Some(line) = next(lines) {
+    take_commands(place, lines, |line| {
         let mut words = line.split_whitespace();
-        let done = match words.next() {
+        match words.next() {
             Some("kill") => {
                 broker.kill();
                 Ok(())
@@ -89,7 +94,32 @@ fn serve_rabbitmq(place: &Place, lines: &Receiver<String>) -> Result {
             Some("ctl") => broker.control(place, words),
             Some("tls") => say(&broker.tls(place)),
             _ => Err(format!("there is no command `{line}`").into()),
-        };
+        }
+    })
+}
+
+fn serve_redis(place: &Place, lines: &Receiver<String>) -> Result {
+    let mut redis = redis::Redis::start(place)?;
+    say(&format!("ready {}", redis.port()))?;
+    take_commands(place, lines, |line| match line.trim() {
+        "kill" => {
+            redis.kill();
+            Ok(())
+        }
+        "start" => redis.start_again(place),
+        "tls" => say(&redis.tls(place)),
+        _ => Err(format!("there is no command `{line}`").into()),
+    })
+}
+
+/// Carries out commands, and answers each, until there are no more.
+fn take_commands(
+    place: &Place,
+    lines: &Receiver<String>,
+    mut take: impl FnMut(&str) -> Result,
+) -> Result {
+    while let Some(line) = next(lines) {
+        let done = take(&line);
         if let Err(error) = &done {
             eprintln!("{}\nerror: {line}: {error}", place.end_of_log());
         }

@@ -24,7 +24,7 @@ struct Process {
     /// `None` once the process is to end.
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
-    /// How many virtual hosts were made.
+    /// How many virtual hosts or databases were given out.
     hosts: u32,
 }
 
@@ -78,7 +78,7 @@ impl Server {
         self.port
     }
 
-    /// Gives RabbitMQ a command (`kill`, `start`, `ctl …`), and returns the lines that it prints.
+    /// Gives RabbitMQ or Redis a command (`kill`, `start`, `ctl …`), and returns the lines that it prints.
     ///
     /// # Panics
     ///
@@ -87,27 +87,30 @@ impl Server {
         self.process().command(command)
     }
 
-    /// The URL of a virtual host of RabbitMQ's that is empty.
+    /// The URL of an empty virtual host of RabbitMQ's, or an empty database of Redis's.
     ///
     /// # Panics
     ///
-    /// If this is no RabbitMQ, or it does not answer.
+    /// If this is a PostgreSQL, or RabbitMQ does not answer.
     pub fn fresh_url(&self) -> String {
-        assert_eq!(self.kind, Kind::RabbitMq, "only RabbitMQ has virtual hosts");
+        assert_ne!(self.kind, Kind::Postgres, "its tests make databases themselves");
         let mut process = self.process();
         process.hosts += 1;
+        if self.kind == Kind::Redis {
+            return format!("redis://:pikake@127.0.0.1:{}/{}", self.port, process.hosts);
+        }
         let host = format!("case{}", process.hosts);
         process.command(&format!("ctl add_vhost {host}"));
         process.command(&format!("ctl set_permissions -p {host} guest .* .* .*"));
         format!("amqp://guest:guest@127.0.0.1:{}/{host}", self.port)
     }
 
-    /// Where RabbitMQ speaks TLS, and the folder of the certificates: `ca.pem` signs the server's,
-    /// `client.pem` and `client.key` log `client` in, and `other-ca.pem` signs none.
+    /// Where RabbitMQ or Redis speaks TLS, and the folder of the certificates: `ca.pem` signs the server's,
+    /// `client.pem` and `client.key` log `client` in at RabbitMQ, and `other-ca.pem` signs none.
     ///
     /// # Panics
     ///
-    /// If this is no RabbitMQ.
+    /// If this is a PostgreSQL.
     pub fn tls(&self) -> (u16, String) {
         let said = self.command("tls").concat();
         let (port, folder) = said.split_once(' ').expect("port and folder");
@@ -127,7 +130,7 @@ impl Process {
             let line = self.output.next().expect("it answers").expect("text");
             match line.as_str() {
                 "done" => return said,
-                "failed" => panic!("RabbitMQ: {command} failed: {said:?}"),
+                "failed" => panic!("the server: {command} failed: {said:?}"),
                 _ => said.push(line),
             }
         }
@@ -164,4 +167,19 @@ pub fn rabbitmq() -> Option<Server> {
 #[track_caller]
 pub fn fresh_url() -> Option<String> {
     rabbitmq().map(|server| server.fresh_url())
+}
+
+/// The URL of an empty database of the Redis that the tests of this process share. If it is missing, the test is skipped.
+///
+/// # Panics
+///
+/// As [`Server::start_or_skip`].
+#[track_caller]
+pub fn fresh_redis_url() -> Option<String> {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    for need in Kind::Redis.needs() {
+        need.find_or_skip()?;
+    }
+    let start = || Server::start(Kind::Redis).unwrap_or_else(|error| panic!("{error}"));
+    Some(SHARED.get_or_init(start).fresh_url())
 }

@@ -35,10 +35,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new(kind: Kind) -> Result<Self> {
         let programs = kind.needs()[0].find().ok_or("it was there")?;
-        let name = match kind {
-            Kind::Postgres => "postgres",
-            Kind::RabbitMq => "rabbitmq",
-        };
+        let name = kind.name();
         let user = match geteuid().is_root() {
             true => Some(user(name)?),
             false => None,

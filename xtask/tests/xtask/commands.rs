@@ -21,14 +21,14 @@ fn unknown_command_is_an_error_that_lists_them() {
     let (out, err) = texts(&output);
     assert_eq!((output.status.code(), out.as_str()), (Some(2), ""));
     assert!(err.starts_with("error: there is no command `tset`\n"), "{err}");
-    assert!(err.contains("server postgres|rabbitmq"), "{err}");
+    assert!(err.contains("server postgres|rabbitmq|redis"), "{err}");
 }
 
 #[test]
 fn wrong_arguments_are_errors() {
     for (arguments, error) in [
-        (&["server"][..], "which server? cargo xtask server postgres|rabbitmq"),
-        (&["server", "mysql"], "which server? cargo xtask server postgres|rabbitmq"),
+        (&["server"][..], "which server? cargo xtask server postgres|rabbitmq|redis"),
+        (&["server", "mysql"], "which server? cargo xtask server postgres|rabbitmq|redis"),
         (&["install", "everything"], "`install` takes no arguments: everything"),
         (&["gate", "--new"], "what with the baselines? cargo xtask gate [--renew]"),
         (&["memcheck", "all"], "`memcheck` takes no arguments"),

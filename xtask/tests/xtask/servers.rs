@@ -137,3 +137,17 @@ fn rabbitmq_takes_commands() {
     let url = server.fresh_url();
     assert!(url.ends_with(&format!("@127.0.0.1:{}/case1", server.port())), "{url}");
 }
+
+#[test]
+fn redis_takes_commands() {
+    let Some(server) = Server::start_or_skip(Kind::Redis) else { return };
+    let (tls, folder) = server.tls();
+    assert!(answers(server.port()) && answers(tls));
+    assert!(std::fs::exists(format!("{folder}/ca.pem")).unwrap());
+    server.command("kill");
+    assert!(!answers(server.port()));
+    server.command("start");
+    assert!(answers(server.port()));
+    let url = server.fresh_url();
+    assert_eq!(url, format!("redis://:pikake@127.0.0.1:{}/1", server.port()));
+}
