@@ -129,7 +129,7 @@
 //! | `signals` | yes | [`signal`], [`interrupt_on_signals`], `#[pikake::main(signals)]` | signal-hook |
 //! | `process` | | [`process`] | signal-hook |
 //! | `watch` | | [`fs::watch`] | notify |
-//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `postgres` and `rpc`, TLS | rustls with ring |
+//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `jobs-redis`, `rediss://`; with `postgres` and `rpc`, TLS | rustls with ring |
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
@@ -149,6 +149,7 @@
 //! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff |
 //! | `jobs-sqlite` | | the broker `sqlite://`; turns `jobs` on | SQLite, which a C compiler builds |
 //! | `jobs-amqp` | | the broker `amqp://` (RabbitMQ), [`amqp`]; turns `jobs` on | amq-protocol |
+//! | `jobs-redis` | | [`jobs::App::results`]: outcomes in Redis, as Celery has them; turns `jobs` on | percent-encoding |
 //!
 //! # Guides
 //!

@@ -51,6 +51,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/http/src/timer.rs", 1, "a builder of hyper, without a server"),
     ("services/jobs/src/brokers/rabbitmq.rs", 1, "a RabbitMQ to connect to"),
     ("services/jobs/src/brokers/sqlite.rs", 1, "a database in the file system"),
+    ("services/jobs/src/client/setup.rs", 1, "a RabbitMQ and a Redis to connect to"),
     ("services/postgres/src/connection.rs", 2, "a PostgreSQL to connect to"),
     ("services/postgres/src/lib.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/listener.rs", 1, "a PostgreSQL to connect to"),

@@ -58,6 +58,9 @@ pub(crate) struct Common {
     /// The broker: `sqlite:///path/to/jobs.db`, or `amqp://user:password@host/vhost` (RabbitMQ; `amqps://` over TLS)
     #[arg(long, global = true, value_name = "URL", env = "PIKAKE_BROKER", hide_env_values = true)]
     pub(crate) broker: Option<String>,
+    /// The Redis that has the results, as Celery's: `redis://:password@host:port/db` (`rediss://` over TLS)
+    #[arg(long, global = true, value_name = "URL", env = "PIKAKE_RESULTS", hide_env_values = true)]
+    pub(crate) results: Option<String>,
     /// Prints JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -20,6 +20,9 @@ pub(crate) fn worker(common: &Common, options: &ExecOptions) -> Stop {
     if let Some(url) = &common.broker {
         command.env("PIKAKE_BROKER", url);
     }
+    if let Some(url) = &common.results {
+        command.env("PIKAKE_RESULTS", url);
+    }
     if common.json {
         command.arg("--json");
     }

@@ -182,7 +182,7 @@ fn at_broker(common: &Common) -> Result<App, Stop> {
              `amqp://user:password@host/vhost`",
         ));
     };
-    App::new(url).map_err(Stop::app)
+    with_results(App::new(url).map_err(Stop::app)?, common)
 }
 
 /// Refuses a broker that other processes cannot reach.
@@ -229,8 +229,17 @@ fn shared<L: CommandFactory>(app: App, command: Shared, output: Output) -> Resul
 
 /// The application at the command line's broker, if one is named there.
 fn with_broker(app: App, common: &Common) -> Result<App, Stop> {
-    match &common.broker {
-        Some(url) => app.at(url).map_err(Stop::app),
+    let app = match &common.broker {
+        Some(url) => app.at(url).map_err(Stop::app)?,
+        None => app,
+    };
+    with_results(app, common)
+}
+
+/// The application with its results at the command line's Redis, if one is named there.
+fn with_results(app: App, common: &Common) -> Result<App, Stop> {
+    match &common.results {
+        Some(url) => app.results(url).map_err(Stop::app),
         None => Ok(app),
     }
 }

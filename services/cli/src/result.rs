@@ -13,15 +13,17 @@ pub(crate) async fn run(app: &App, id: String, output: Output) -> Result<(), Sto
     let outcome = broker(app)?.outcome(&job).await.map_err(|error| Stop::broker(app, error))?;
     detach(app).await?;
     let Some(outcome) = outcome else {
-        return Err(Stop::absent(match app.url().starts_with("amqp") {
-            true => format!(
-                "RabbitMQ keeps no results, so nobody can ask for that of job {job} later: it goes to the program that \
-                 sent the job, as `send --wait` does"
-            ),
-            false => format!(
-                "no result of job {job} is known: the job has not ended, ignores its result, or was never sent here"
-            ),
-        }));
+        return Err(Stop::absent(
+            match app.url().starts_with("amqp") && app.results_url().is_none() {
+                true => format!(
+                    "RabbitMQ keeps no results, so nobody can ask for that of job {job} later: it goes to the program that \
+                 sent the job, as `send --wait` does. `--results redis://host` asks a Redis that has it"
+                ),
+                false => format!(
+                    "no result of job {job} is known: the job has not ended, ignores its result, or was never sent here"
+                ),
+            },
+        ));
     };
     let mut facts = json!({ "id": job.0 });
     let ended = add_outcome(&mut facts, outcome);

@@ -116,6 +116,9 @@ fn late(progress: &Progress, limit: Duration, name: &str, queue: &str, output: O
 fn sender(app: &App) -> Result<App, Stop> {
     let mut sender =
         App::new(app.url()).map_err(Stop::app)?.default_queue(app.default_queue_name());
+    if let Some(url) = app.results_url() {
+        sender = sender.results(url).map_err(Stop::app)?;
+    }
     for (name, options) in app.queues() {
         sender = sender.queue(name, options);
     }

@@ -18,6 +18,7 @@ pub mod message;
 mod options;
 mod rate;
 mod report;
+mod results;
 mod running;
 mod schedule;
 mod wire;

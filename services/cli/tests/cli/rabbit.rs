@@ -213,3 +213,28 @@ fn memory_alarm_of_the_broker_is_reported() {
     assert_eq!(worker.end().code, Some(0));
     place.run(&application(), &["worker", "--connections", "3"]).failed(2, &["1 or 2"]);
 }
+
+#[test]
+fn results_are_kept_in_redis() {
+    let Some(place) = fresh() else { return };
+    let Some(redis) = xtask::fresh_redis_url() else { return };
+    let with = ["--results", &*redis];
+    let worker = place.worker(&application(), &[&["worker"], &with[..]].concat());
+    let sent = [&["send", "add", "2", "3", "--id", "sum", "--wait"], &with[..]].concat();
+    assert_eq!(place.pikake(&sent), "5");
+    let sent = [&["send", "fails", "\"no\"", "--id", "bad"], &with[..]].concat();
+    assert_eq!(place.pikake(&sent), "bad");
+    let result = |id: &str| place.run(&pikake(), &[&["result", id], &with[..]].concat());
+    assert_eq!(result("sum").good(), "5");
+    wait_for("the failure", || result("bad").code == Some(1));
+    result("bad").failed(1, &["bad failed", "no"]);
+    result("nope").failed(3, &["no result of job nope is known"]);
+    place.run(&pikake(), &["result", "sum"]).failed(3, &["RabbitMQ keeps no results", "--results"]);
+    let wrong = redis.replace("pikake@", "secret@");
+    let refused = place.run(&pikake(), &["result", "sum", "--results", &wrong]);
+    assert!(!refused.err.contains("secret"), "{refused:?}");
+    refused.failed(3, &["WRONGPASS"]);
+    place.run(&pikake(), &["result", "sum", "--results", "amqp://h"]).failed(2, &["redis://"]);
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().code, Some(0));
+}

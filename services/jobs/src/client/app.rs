@@ -22,6 +22,7 @@ use crate::error::{AppError, SendError};
 use crate::job::Definition;
 use crate::rate::Limiter;
 use crate::report::{Counters, Stats};
+use crate::results::with_results;
 use crate::running::RunningJobs;
 use crate::schedule::Schedule;
 
@@ -68,6 +69,8 @@ pub struct App(pub(crate) Rc<Inner>);
 pub(crate) struct Inner {
     pub(crate) url: RefCell<String>,
     pub(crate) opening: RefCell<Opening>,
+    /// The URL of [`App::results`].
+    pub(crate) results: RefCell<Option<String>>,
     /// The open broker of [`App::on`], used instead of the URL.
     pub(crate) given: RefCell<Option<Rc<dyn Broker>>>,
     pub(crate) jobs: RefCell<BTreeMap<&'static str, Rc<Registered>>>,
@@ -156,6 +159,7 @@ impl App {
         Self(Rc::new(Inner {
             url: RefCell::new(url),
             opening: RefCell::default(),
+            results: RefCell::default(),
             given: RefCell::new(given),
             jobs: RefCell::default(),
             unknown: Counters::default(),
@@ -238,6 +242,11 @@ impl App {
             let broker = match given {
                 Some(broker) => broker,
                 None => open_as(&url, opening).await?,
+            };
+            let results = self.0.results.borrow().clone();
+            let broker = match results {
+                Some(url) => with_results(broker, &url).await?,
+                None => broker,
             };
             *self.0.broker.borrow_mut() = Some(broker);
             let disconnect = DisconnectOnDrop(&self);
@@ -383,6 +392,11 @@ impl App {
     /// The broker's URL without user and password, for display.
     pub fn redacted_url(&self) -> String {
         without_password(&self.0.url.borrow())
+    }
+
+    /// The URL of the results, including the password; `None` without [`results`](Self::results).
+    pub fn results_url(&self) -> Option<String> {
+        self.0.results.borrow().clone()
     }
 
     /// The queue of jobs that name none.

@@ -52,6 +52,7 @@ impl<T> Handle<T> {
     /// | `memory://name` | the outcomes of this process, for an hour |
     /// | `sqlite://` | the outcomes of all processes, for a day |
     /// | RabbitMQ | nothing: an outcome goes to the application that sent the job. [`status`](Self::status) is `None`, and [`wait`](Self::wait) fails with [`BrokerError::NoOutcome`] |
+    /// | any, with [`App::results`] | the outcomes in Redis, also those of Celery's workers, for a day |
     ///
     /// An outcome is gone once a handle that waited for it is dropped by the application that sent the job. An id that
     /// no job has is not noticed: `wait` goes on until it is interrupted, so give it a limit.

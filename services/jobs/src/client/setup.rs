@@ -10,6 +10,7 @@ use crate::brokers::check_url;
 use crate::client::app::{App, Registered, SetupHook};
 use crate::error::AppError;
 use crate::job::Jobs;
+use crate::results;
 
 impl App {
     /// Registers [`Jobs`] for the worker: one, a tuple, or a list. A second call adds more jobs.
@@ -40,6 +41,41 @@ impl App {
     pub fn at(self, url: impl Into<String>) -> Result<Self, AppError> {
         *self.0.url.borrow_mut() = check_url(url.into()).map_err(AppError::Url)?;
         self.0.given.take();
+        Ok(self)
+    }
+
+    /// Stores outcomes in Redis, and waits for them there, in the form of Celery's `result_backend = "redis://…"`.
+    ///
+    /// The URL is `redis://user:password@host:port/db`; `redis://:password@host` is without a user. With the feature
+    /// `tls`, `rediss://` is TLS, and takes `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_cert_reqs` (`required`
+    /// or `none`). `?expires=SECONDS` sets how long an outcome is kept: a day by default, and with 0 for good. An
+    /// outcome is kept for one more minute once a [`Handle`](crate::Handle) that waited for it is dropped.
+    ///
+    /// A worker stores the outcomes of all jobs but those with `ignore_result`. While Redis cannot be reached, a worker
+    /// keeps each outcome and its message until it is stored, and a waiter waits on. All clients and workers that are
+    /// to exchange outcomes name the same Redis.
+    ///
+    /// With the feature `jobs-redis` of `pikake`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use pikake::jobs::{App, Call, Handle};
+    ///
+    /// let app = App::new("amqp://localhost")?.results("redis://localhost/1")?.connect().await?;
+    /// // Another program, or Celery's `AsyncResult(id)`, may ask for the value later.
+    /// let id = Call::<i64>::named("tasks.add", (2, 3)).queue("celery").send().await?.id().clone();
+    /// assert_eq!(Handle::<i64>::from_id(&app, id).wait().await?, 5);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AppError::Url`] if the URL is not that of a Redis.
+    pub fn results(self, url: impl Into<String>) -> Result<Self, AppError> {
+        let url = results::check_url(url.into()).map_err(AppError::Url)?;
+        *self.0.results.borrow_mut() = Some(url);
         Ok(self)
     }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::message::{JobId, Outcome, OutcomeState};
+use crate::message::{JobId, Message, Outcome, OutcomeState};
 use crate::wire::instant;
 
 impl OutcomeState {
@@ -54,6 +54,10 @@ struct Written<'a> {
     children: [(); 0],
     date_done: Option<String>,
     task_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +97,12 @@ impl Outcome {
 
     /// The outcome as Celery's JSON: `{"status", "result", "traceback", …}`.
     pub fn to_meta(&self, job: &str, now: SystemTime) -> Vec<u8> {
+        self.to_meta_of(job, &Message::default(), now)
+    }
+
+    /// The same, with the group and the parent of the job of a message.
+    pub(crate) fn to_meta_of(&self, job: &str, message: &Message, now: SystemTime) -> Vec<u8> {
+        let text = |name: &str| message.headers.get(name).and_then(Value::as_str);
         let written = Written {
             status: self.state.as_str(),
             result: &self.result,
@@ -100,6 +110,8 @@ impl Outcome {
             children: [],
             date_done: self.state.is_final().then(|| instant::write(now)).flatten(),
             task_id: job,
+            group_id: text("group"),
+            parent_id: text("parent_id"),
         };
         // Texts and JSON values always serialize.
         serde_json::to_vec(&written).unwrap_or_default()

@@ -89,6 +89,7 @@ macro_rules! broker {
 broker!(memory, crate::place::memory, 30);
 broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
+broker!(memory_with_redis, crate::place::memory_with_redis, 4);
 broker!(amqp, crate::place::amqp, 4);
 
 /// Where a quorum queue may differ from a classic one.
@@ -122,6 +123,13 @@ mod expected_twice {
     }
 
     #[test]
+    fn memory_with_redis() {
+        crate::place::memory_with_redis(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+
+    #[test]
     fn sqlite() {
         crate::place::sqlite(|place| {
             Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
@@ -146,6 +154,13 @@ mod purged {
     #[test]
     fn sqlite() {
         crate::place::sqlite(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
+    }
+
+    #[test]
+    fn memory_with_redis() {
+        crate::place::memory_with_redis(|place| {
+            Box::pin(crate::expiry::who_is_purged_is_told_of(place))
+        });
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::broker::LocalFuture;
-use pikake_jobs::{AmqpBroker, Broker, Deliveries, MemoryStore, SqliteBroker};
+use pikake_jobs::{AmqpBroker, App, Broker, Deliveries, MemoryStore, SqliteBroker};
 use pikake_kernel::Kernel;
 use pikake_sim::{Ran, Sim};
 use tempfile::TempDir;
@@ -71,6 +71,24 @@ impl Place for Sqlite {
 pub(crate) fn sqlite(case: Case) {
     let directory = TempDir::new().unwrap();
     let place = Sqlite(directory.path().join("jobs.db"));
+    Kernel::new().unwrap().run(case(&place));
+}
+
+/// Queues in memory, and outcomes in a database of Redis's.
+struct WithRedis(MemoryStore, String);
+
+impl Place for WithRedis {
+    fn open(&self) -> LocalFuture<'_, Rc<dyn Broker>> {
+        Box::pin(async {
+            let app = App::on(Rc::new(self.0.open())).results(&*self.1).unwrap();
+            app.attach().await.unwrap().broker().unwrap()
+        })
+    }
+}
+
+pub(crate) fn memory_with_redis(case: Case) {
+    let Some(url) = xtask::fresh_redis_url() else { return };
+    let place = WithRedis(MemoryStore::new(), url);
     Kernel::new().unwrap().run(case(&place));
 }
 

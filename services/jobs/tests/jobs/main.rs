@@ -24,6 +24,8 @@ mod poison;
 mod priorities;
 mod progress;
 mod rates;
+#[cfg(feature = "redis")]
+mod redis;
 mod refused;
 mod resends;
 mod retries;

@@ -8,6 +8,8 @@ mod from_celery;
 mod hostile;
 mod meeting;
 mod python;
+#[cfg(feature = "redis")]
+mod redis;
 mod to_celery;
 
 use std::future::Future;

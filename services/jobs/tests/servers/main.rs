@@ -4,8 +4,13 @@
 mod alarms;
 mod celery;
 mod end_to_end;
+#[cfg(feature = "redis")]
+#[path = "../support/lines.rs"]
+mod lines;
 #[cfg(feature = "amqp")]
 mod odd;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "amqp")]
 #[path = "../support/server.rs"]
 mod server;

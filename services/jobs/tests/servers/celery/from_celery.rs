@@ -36,7 +36,7 @@ async fn panics() {
 }
 
 #[job(crate = pikake_jobs, name = "tests.flaky", retries = 3, backoff(first = "50ms", cap = "100ms"))]
-async fn flaky(failures: u32) -> Result<u32, String> {
+pub(crate) async fn flaky(failures: u32) -> Result<u32, String> {
     match current_job().retries() {
         tried if tried < failures => Err(format!("try {tried}")),
         tried => Ok(tried),

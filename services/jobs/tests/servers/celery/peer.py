@@ -10,7 +10,7 @@ import time
 
 from celery import Celery, chain, chord, group
 
-app = Celery("peer", broker=os.environ["PEER_URL"], backend="rpc://")
+app = Celery("peer", broker=os.environ["PEER_URL"], backend=os.environ.get("PEER_RESULTS", "rpc://"))
 app.conf.update(
     broker_connection_retry_on_startup=True,
     task_default_queue=os.environ.get("PEER_QUEUE", "celery"),

@@ -29,6 +29,18 @@ pub(crate) async fn send_quorum(python: &Path, url: &str, calls: Value) -> Vec<V
     outcomes(command, calls).await
 }
 
+/// The same from a Celery with results in Redis.
+pub(crate) async fn send_with_redis(
+    python: &Path,
+    url: &str,
+    redis: &str,
+    calls: Value,
+) -> Vec<Value> {
+    let mut command = command(python, url);
+    command.env("PEER_RESULTS", redis);
+    outcomes(command, calls).await
+}
+
 async fn outcomes(mut command: Command, calls: Value) -> Vec<Value> {
     let said = blocking(move || {
         command.arg("peer.py").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -55,6 +67,13 @@ impl Worker {
     pub(crate) fn start_quorum(python: &Path, url: &str, queue: &str) -> Self {
         let mut command = command(python, url);
         command.env("PEER_QUORUM", "1");
+        Self::of(command, queue)
+    }
+
+    /// The same with results in Redis.
+    pub(crate) fn start_with_redis(python: &Path, url: &str, redis: &str, queue: &str) -> Self {
+        let mut command = command(python, url);
+        command.env("PEER_RESULTS", redis);
         Self::of(command, queue)
     }
 

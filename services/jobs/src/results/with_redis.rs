@@ -1,0 +1,201 @@
+//! A broker whose outcomes are in Redis.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::SystemTime;
+
+use crate::broker::bus::Bus;
+use crate::broker::{
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, QueueOptions,
+    Receipt,
+};
+use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::results::redis::RedisResults;
+
+/// A broker, with outcomes in Redis.
+///
+/// A broker that keeps outcomes of its own is still asked for them: it knows the jobs that have expired or were purged.
+#[derive(Debug)]
+pub(crate) struct WithRedis {
+    broker: Rc<dyn Broker>,
+    results: RedisResults,
+}
+
+impl WithRedis {
+    pub(crate) fn new(broker: Rc<dyn Broker>, results: RedisResults) -> Self {
+        Self { broker, results }
+    }
+}
+
+impl Broker for WithRedis {
+    fn declare<'a>(
+        &'a self,
+        queue: &'a str,
+        options: &'a QueueOptions,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.broker.declare(queue, options)
+    }
+
+    fn max_priority<'a>(
+        &'a self,
+        queue: &'a str,
+    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
+        self.broker.max_priority(queue)
+    }
+
+    fn publish<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> LocalFuture<'a, Result<(), PublishError>> {
+        self.broker.publish(queue, message, not_before)
+    }
+
+    fn consume<'a>(
+        &'a self,
+        queue: &'a str,
+        prefetch: u16,
+    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
+        self.broker.consume(queue, prefetch)
+    }
+
+    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.broker.ack(receipt)
+    }
+
+    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.broker.give_back(receipt)
+    }
+
+    fn bury(
+        &self,
+        receipt: Receipt,
+        message: Message,
+        reason: String,
+    ) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.broker.bury(receipt, message, reason)
+    }
+
+    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        self.broker.queues()
+    }
+
+    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
+        self.broker.counts(queue)
+    }
+
+    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        self.broker.purge(queue)
+    }
+
+    fn dead<'a>(
+        &'a self,
+        queue: &'a str,
+        limit: usize,
+    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
+        self.broker.dead(queue, limit)
+    }
+
+    fn replay<'a>(
+        &'a self,
+        queue: &'a str,
+        job: Option<&'a JobId>,
+    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        self.broker.replay(queue, job)
+    }
+
+    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            if self.broker.keeps_outcomes() {
+                self.broker.expect(message).await?;
+            }
+            self.results.expect(message)
+        })
+    }
+
+    fn join_chord<'a>(
+        &'a self,
+        member: &'a ChordMember,
+    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+        self.broker.join_chord(member)
+    }
+
+    fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.broker.end_chord(chord)
+    }
+
+    fn store<'a>(
+        &'a self,
+        message: &'a Message,
+        outcome: Outcome,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move { self.results.store(message, &outcome).await })
+    }
+
+    fn outcome<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
+        Box::pin(async move {
+            match self.results.outcome(job).await? {
+                None if self.broker.keeps_outcomes() => self.broker.outcome(job).await,
+                outcome => Ok(outcome),
+            }
+        })
+    }
+
+    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
+        Box::pin(async move {
+            if !self.broker.keeps_outcomes() {
+                return self.results.wait(job).await;
+            }
+            let (mut stored, mut dropped) = (pin!(self.results.wait(job)), self.broker.wait(job));
+            poll_fn(|cx| match stored.as_mut().poll(cx) {
+                Poll::Ready(outcome) => Poll::Ready(outcome),
+                Poll::Pending => dropped.as_mut().poll(cx),
+            })
+            .await
+        })
+    }
+
+    fn forget(&self, job: &JobId) {
+        self.results.forget(job);
+        if self.broker.keeps_outcomes() {
+            self.broker.forget(job);
+        }
+    }
+
+    fn state(&self) -> String {
+        let state = self.broker.state();
+        match self.results.is_lost() {
+            true => format!("{state}, without Redis"),
+            false => state,
+        }
+    }
+
+    fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async {
+            self.broker.probe().await?;
+            self.results.probe().await
+        })
+    }
+
+    fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async {
+            let closed = self.results.close().await;
+            self.broker.close().await.and(closed)
+        })
+    }
+
+    fn bus(&self) -> Option<&dyn Bus> {
+        self.broker.bus()
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        self.broker.as_any()
+    }
+}
