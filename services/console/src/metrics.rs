@@ -28,7 +28,7 @@
 //! | `pikake_http_unanswered_requests` | counter | `kernel`, `thread` | the requests without a response, as their clients have gone |
 //! | `pikake_http_response_time_seconds` | histogram | the same | the time from the head of a request to that of its response; of requests that begin after the first text |
 //! | `pikake_jobs_running` | gauge | and `job` | the jobs that run |
-//! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | the queues of which a worker holds jobs that wait for the end of another one |
+//! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | jobs that workers hold until another one ends |
 //! | `pikake_jobs_ended` | counter | and `job`, `outcome` | the runs of jobs that have ended: `done`, `failed`, `retried`, `revoked`, `dead` or `given_back` |
 //! | `pikake_jobs_run_time_seconds` | histogram | and `job` | the time from the start of a job's function to its end |
 //! | `pikake_jobs_connected` | gauge | `kernel`, `thread` | the applications with a worker whose connection to the broker is open |

@@ -1,6 +1,6 @@
 //! The jobs that a worker runs: their tasks and messages, and why each was cancelled.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,73 +42,77 @@ impl RunningJob {
 
 /// The jobs that a worker runs, by keys that are reused.
 #[derive(Default)]
-pub(crate) struct RunningJobs(RefCell<Slab<RunningJob>>);
+pub(crate) struct RunningJobs {
+    jobs: RefCell<Slab<RunningJob>>,
+    /// How many messages of the worker wait until one of these jobs ends.
+    pub(crate) waiting: Cell<usize>,
+}
 
 impl RunningJobs {
     /// Adds a job that is about to run.
     pub(crate) fn add(&self, delivery: Rc<Delivery>) -> usize {
         let job =
             RunningJob { task: None, delivery, begun: None, reason: None, has_returned: false };
-        self.0.borrow_mut().insert(job)
+        self.jobs.borrow_mut().insert(job)
     }
 
     /// A job has ended. Its message is settled, however long that takes, unless the worker ends.
     pub(crate) fn set_returned(&self, key: usize) {
-        self.0.borrow_mut()[key].has_returned = true;
+        self.jobs.borrow_mut()[key].has_returned = true;
     }
 
     pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
         // A spawned task runs after this step, but a kernel that shuts down drops it at once, with its entry here.
-        if let Some(job) = self.0.borrow_mut().get_mut(key) {
+        if let Some(job) = self.jobs.borrow_mut().get_mut(key) {
             job.task = Some(task.clone());
         }
     }
 
     /// A job's arguments were read, and it begins. From here on the job can be terminated.
     pub(crate) fn set_began(&self, key: usize, facts: Arc<Facts>, now: Ticks) {
-        self.0.borrow_mut()[key].begun = Some((facts, now));
+        self.jobs.borrow_mut()[key].begun = Some((facts, now));
     }
 
     /// Calls `each` for all jobs, with their facts and the moment of their begin; `None`: the job has not begun.
     pub(crate) fn each(&self, mut each: impl FnMut(&Delivery, Option<(&Facts, Ticks)>)) {
-        for (_, job) in self.0.borrow().iter() {
+        for (_, job) in self.jobs.borrow().iter() {
             each(&job.delivery, job.begun.as_ref().map(|(facts, begun)| (&**facts, *begun)));
         }
     }
 
     /// The keys of all jobs.
     pub(crate) fn keys(&self) -> Vec<usize> {
-        self.0.borrow().iter().map(|(key, _)| key).collect()
+        self.jobs.borrow().iter().map(|(key, _)| key).collect()
     }
 
     /// What a job has told of its progress since the last call, with its message.
     pub(crate) fn take_progress(&self, key: usize) -> Option<(Rc<Delivery>, Value)> {
-        let jobs = self.0.borrow();
+        let jobs = self.jobs.borrow();
         let job = jobs.get(key)?;
         let (facts, _) = job.begun.as_ref()?;
         Some((job.delivery.clone(), facts.take_progress()?))
     }
 
-    /// Whether messages of a queue are here.
-    pub(crate) fn has_of(&self, queue: &str) -> bool {
-        self.0.borrow().iter().any(|(_, job)| job.delivery.queue == queue)
+    /// Whether one of the messages is as `is_it` says.
+    pub(crate) fn any(&self, is_it: impl Fn(&Delivery) -> bool) -> bool {
+        self.jobs.borrow().iter().any(|(_, job)| is_it(&job.delivery))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.borrow().len()
+        self.jobs.borrow().len()
     }
 
     pub(crate) fn cancel_reason(&self, key: usize) -> Option<CancelReason> {
-        self.0.borrow()[key].reason
+        self.jobs.borrow()[key].reason
     }
 
     /// Removes a job that has ended. Returns why it was cancelled.
     pub(crate) fn remove(&self, key: usize) -> Option<CancelReason> {
-        self.0.borrow_mut().remove(key).reason
+        self.jobs.borrow_mut().remove(key).reason
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.jobs.borrow().is_empty()
     }
 
     /// Interrupts all jobs, for a shutdown.
@@ -123,7 +127,7 @@ impl RunningJobs {
 
     /// Aborts the job if it still runs here, and was revoked.
     pub(crate) fn abort_revoked(&self, id: &str) {
-        let jobs = self.0.borrow();
+        let jobs = self.jobs.borrow();
         let is_revoked = |job: &RunningJob| job.reason == Some(CancelReason::Revoked);
         let revoked = jobs.iter().filter(|(_, job)| is_revoked(job) && !job.has_returned);
         let tasks: Vec<_> =
@@ -141,7 +145,7 @@ impl RunningJobs {
         is_affected: impl Fn(&RunningJob) -> bool,
     ) -> bool {
         let mut tasks = Vec::new();
-        for (_, job) in self.0.borrow_mut().iter_mut().filter(|(_, job)| is_affected(job)) {
+        for (_, job) in self.jobs.borrow_mut().iter_mut().filter(|(_, job)| is_affected(job)) {
             job.reason.get_or_insert(reason);
             tasks.extend(job.task.clone());
         }
@@ -154,7 +158,7 @@ impl RunningJobs {
     /// Aborts the tasks of all jobs.
     pub(crate) fn abort_all(&self) {
         let tasks: Vec<_> =
-            self.0.borrow().iter().filter_map(|(_, job)| job.task.clone()).collect();
+            self.jobs.borrow().iter().filter_map(|(_, job)| job.task.clone()).collect();
         for task in tasks {
             task.request_abort(Interrupted::cancelled("the worker's grace is over"));
         }
@@ -163,6 +167,6 @@ impl RunningJobs {
 
 impl fmt::Debug for RunningJobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningJobs").field("count", &self.0.borrow().len()).finish()
+        f.debug_struct("RunningJobs").field("count", &self.jobs.borrow().len()).finish()
     }
 }

@@ -170,18 +170,21 @@ async fn lasts() {
 #[test]
 fn text_has_figures_of_jobs() {
     pikake::run(async {
-        let app = App::new("memory://").unwrap().jobs((double, fails, lasts)).concurrency(1);
+        let app =
+            App::new("memory://").unwrap().jobs((double, fails, lasts)).concurrency(1).prefetch(4);
         let app = app.connect().await.unwrap();
         let _worker = spawn(app.run_worker()).cancel_on_drop();
         assert_eq!(double.delay(2).await.unwrap().wait().await.unwrap(), 4);
         assert_eq!(double.delay(3).await.unwrap().wait().await.unwrap(), 6);
         assert!(fails.delay().await.unwrap().wait().await.is_err());
         lasts.delay().await.unwrap();
-        double.delay(4).await.unwrap();
+        for number in 0..9 {
+            double.delay(number).await.unwrap();
+        }
         let text = loop {
             let text = metrics::text().await.unwrap();
             let runs = of(&text, "pikake_jobs_running", ",job=\"metrics::services::lasts\"");
-            if (of(&text, "pikake_jobs_waiting", ""), runs) == (Some(1.0), Some(1.0)) {
+            if (of(&text, "pikake_jobs_waiting", ""), runs) == (Some(3.0), Some(1.0)) {
                 break text;
             }
             sleep(Duration::from_millis(1)).await.unwrap();

@@ -98,8 +98,6 @@ pub(crate) struct Inner {
     broker: RefCell<Option<Rc<dyn Broker>>>,
     declared: RefCell<BTreeSet<String>>,
     pub(crate) revoked: RefCell<Revoked>,
-    /// The number of messages that wait for the end of a running job.
-    pub(crate) waiting: Cell<u64>,
     /// The jobs that the worker runs; `None` without a worker.
     pub(crate) running: RefCell<Option<Rc<RunningJobs>>>,
     pub(crate) control: ControlSettings,
@@ -182,7 +180,6 @@ impl App {
             broker: RefCell::default(),
             declared: RefCell::default(),
             revoked: RefCell::default(),
-            waiting: Cell::default(),
             running: RefCell::default(),
             control: ControlSettings::default(),
             origin: OnceCell::new(),

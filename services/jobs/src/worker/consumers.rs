@@ -7,6 +7,10 @@
 //! ```
 //!
 //! An ended consumer is kept while jobs that it delivered may be unsettled: they are acknowledged through it.
+//!
+//! A prefetch is fixed when a consumer begins. If the worker's prefetch grows, a queue gets a further consumer for the rest: to
+//! replace the first would requeue its messages, which brokers count as deliveries. For the same reason a smaller prefetch
+//! replaces consumers only if these hold more than four times as much.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,21 +27,72 @@ use crate::worker::run;
 use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
 
-/// The task of a consumer, which returns the deliveries through which its jobs are acknowledged.
-type Consumer = CancelOnDrop<Vec<Box<dyn Deliveries>>>;
+/// Deliveries through which jobs are acknowledged.
+type Kept = Vec<Box<dyn Deliveries>>;
 
-/// A consumer, and a flag that is cleared when it has to end.
-type Active = (Rc<Cell<bool>>, Consumer);
+/// What the task of a consumer and the worker share.
+struct Shared {
+    queue: String,
+    /// How many unsettled messages the consumer may hold.
+    prefetch: u16,
+    /// Whether the consumer has to end.
+    is_ended: Cell<bool>,
+    /// The sessions of the receipts of its messages.
+    sessions: RefCell<BTreeSet<u64>>,
+}
+
+impl Shared {
+    /// Whether the worker may hold messages of these sessions.
+    fn holds(&self, worker: &WorkerState, sessions: &BTreeSet<u64>) -> bool {
+        let is_of = |delivery: &Delivery| {
+            delivery.queue == self.queue && sessions.contains(&delivery.receipt.session)
+        };
+        let is_reserved = || {
+            let reserved = worker.consumers.reserved.borrow();
+            reserved.get(&self.queue).is_some_and(|reserved| reserved.iter().any(is_of))
+        };
+        !worker.unfinished.is_empty() || worker.running.any(is_of) || is_reserved()
+    }
+
+    /// Adds deliveries that have ended, and drops those of which the worker holds no message.
+    fn keep(&self, worker: &WorkerState, kept: &mut Vec<Ended>, deliveries: Box<dyn Deliveries>) {
+        kept.retain(|(sessions, _)| self.holds(worker, sessions));
+        let is_known = |session: &u64| kept.iter().any(|(sessions, _)| sessions.contains(session));
+        let mut sessions = self.sessions.borrow_mut();
+        let new = sessions.iter().filter(|session| !is_known(session)).copied().collect();
+        kept.push((new, deliveries));
+        *sessions = kept.iter().flat_map(|(sessions, _)| sessions).copied().collect();
+    }
+}
+
+/// Deliveries that have ended, with the sessions of their receipts.
+type Ended = (BTreeSet<u64>, Box<dyn Deliveries>);
+
+struct Consumer {
+    shared: Rc<Shared>,
+    task: CancelOnDrop<Kept>,
+}
+
+impl Consumer {
+    fn start(worker: &Rc<WorkerState>, queue: &str, prefetch: u16) -> Self {
+        let shared = Rc::new(Shared {
+            queue: queue.to_owned(),
+            prefetch,
+            is_ended: Cell::new(false),
+            sessions: RefCell::default(),
+        });
+        let task = spawn(consume(worker.clone(), shared.clone())).cancel_on_drop();
+        Self { shared, task }
+    }
+}
 
 /// The consumers of a worker.
 #[derive(Default)]
 pub(crate) struct Consumers {
     /// The queues to take messages from, paused ones included.
     queues: RefCell<BTreeSet<String>>,
-    active: RefCell<BTreeMap<String, Active>>,
-    /// How many unsettled messages each of the active consumers may hold.
-    prefetch: Cell<u16>,
-    ended: RefCell<Vec<(String, Consumer)>>,
+    active: RefCell<BTreeMap<String, Vec<Consumer>>>,
+    ended: RefCell<Vec<Consumer>>,
     /// The messages of each queue that wait for a permit.
     reserved: RefCell<BTreeMap<String, VecDeque<Delivery>>>,
 }
@@ -78,24 +133,22 @@ impl Consumers {
     }
 
     /// Ends all consumers, and returns the deliveries, through which running jobs are acknowledged.
-    pub(crate) async fn stop(&self) -> Vec<Box<dyn Deliveries>> {
-        let active = self.active.take().into_values().map(|(_, consumer)| consumer);
-        let ended = self.ended.take().into_iter().map(|(_, consumer)| consumer);
-        let consumers: Vec<_> = active.chain(ended).collect();
+    pub(crate) async fn stop(&self) -> Kept {
+        let active = self.active.take().into_values().flatten();
+        let consumers: Vec<_> = active.chain(self.ended.take()).collect();
         for consumer in &consumers {
-            consumer.request_cancel("the worker takes no more jobs");
+            consumer.task.request_cancel("the worker takes no more jobs");
         }
         let mut deliveries = Vec::new();
         for consumer in consumers {
-            deliveries.extend(consumer.await.into_iter().flatten());
+            deliveries.extend(consumer.task.await.into_iter().flatten());
         }
         deliveries
     }
 }
 
 impl WorkerState {
-    /// Begins consumers of the queues that lack one, and ends those of queues that are paused or were removed. Replaces all
-    /// of them if the prefetch has changed.
+    /// Begins consumers of the queues whose prefetch is not reached, and ends those of queues that are paused or were removed.
     pub(crate) fn update_consumers(self: &Rc<Self>) {
         if self.phase() > Phase::Open {
             return;
@@ -104,51 +157,58 @@ impl WorkerState {
         let mut wanted = consumers.queues();
         let paused = &self.app.0.control.paused;
         wanted.retain(|queue| !paused.borrow().contains(queue));
+        let prefetch = usize::from(self.prefetch());
         let mut active = consumers.active.borrow_mut();
         let mut ended = consumers.ended.borrow_mut();
-        let replaces_all = consumers.prefetch.replace(self.prefetch()) != self.prefetch();
-        let is_unwanted = |queue: &&String| replaces_all || !wanted.contains(*queue);
-        let unwanted: Vec<_> = active.keys().filter(is_unwanted).cloned().collect();
-        for queue in unwanted {
-            let Some((goes_on, consumer)) = active.remove(&queue) else { continue };
-            goes_on.set(false);
-            consumer.request_cancel("the worker takes no more jobs of this queue");
-            ended.push((queue, consumer));
+        for (queue, of_queue) in &mut *active {
+            if !wanted.contains(queue) || total_prefetch(of_queue) > 4 * prefetch {
+                for consumer in of_queue.drain(..) {
+                    consumer.shared.is_ended.set(true);
+                    let why = "the worker takes no more jobs of this queue";
+                    consumer.task.request_cancel(why);
+                    ended.push(consumer);
+                }
+            }
         }
-        let holds_none = |queue: &str| !self.running.has_of(queue) && self.unfinished.is_empty();
-        ended.retain(|(queue, consumer)| !(consumer.is_finished() && holds_none(queue)));
+        active.retain(|_, of_queue| !of_queue.is_empty());
+        ended.retain(|Consumer { shared, task }| {
+            !task.is_finished() || shared.holds(self, &shared.sessions.borrow())
+        });
         for queue in wanted {
-            active.entry(queue.clone()).or_insert_with(|| {
-                let goes_on = Rc::new(Cell::new(true));
-                let consumer = consume(self.clone(), queue, goes_on.clone());
-                (goes_on, spawn(consumer).cancel_on_drop())
-            });
+            let of_queue = active.entry(queue.clone()).or_default();
+            let present = total_prefetch(of_queue);
+            if present < prefetch {
+                // At least as many again, so that a prefetch that grows by ones needs few consumers.
+                let more = u16::try_from((prefetch - present).max(present)).unwrap_or(u16::MAX);
+                of_queue.push(Consumer::start(self, &queue, more));
+            }
         }
     }
+}
+
+fn total_prefetch(consumers: &[Consumer]) -> usize {
+    consumers.iter().map(|consumer| usize::from(consumer.shared.prefetch)).sum()
 }
 
 /// Takes messages of a queue until it is interrupted.
 ///
 /// A broker may cancel a consumer, as when the queue moves to another node: another consumer replaces it. The first is kept
 /// for the jobs that it delivered.
-async fn consume(
-    worker: Rc<WorkerState>,
-    queue: String,
-    goes_on: Rc<Cell<bool>>,
-) -> Vec<Box<dyn Deliveries>> {
+async fn consume(worker: Rc<WorkerState>, shared: Rc<Shared>) -> Kept {
+    let queue = &*shared.queue;
     let mut kept = Vec::new();
     let mut pauses = Pauses::new();
-    while worker.phase() == Phase::Open && goes_on.get() {
+    while worker.phase() == Phase::Open && !shared.is_ended.get() {
         let begun = async {
             // A queue that was added by a command may be missing.
-            worker.app.ensure_queue(&queue).await?;
-            worker.broker.consume(&queue, worker.prefetch()).await
+            worker.app.ensure_queue(queue).await?;
+            worker.broker.consume(queue, shared.prefetch).await
         };
         match begun.await {
             Ok(mut deliveries) => {
-                let goes_on = take(&worker, &queue, &goes_on, &mut *deliveries, &mut pauses).await;
-                kept.push(deliveries);
-                if !goes_on {
+                let is_cancelled = take(&worker, &shared, &mut *deliveries, &mut pauses).await;
+                shared.keep(&worker, &mut kept, deliveries);
+                if !is_cancelled {
                     break;
                 }
                 tracing::warn!(
@@ -156,9 +216,9 @@ async fn consume(
                     "the broker has cancelled the consumer, as when a queue is deleted: declares the queue again, and \
                      starts another"
                 );
-                let options = worker.app.queues().remove(&queue);
+                let options = worker.app.queues().remove(queue);
                 let options = options.unwrap_or_else(QueueOptions::unspecified);
-                match worker.app.declare(&queue, &options).await {
+                match worker.app.declare(queue, &options).await {
                     Ok(()) => {}
                     Err(BrokerError::Interrupted(_)) => break,
                     Err(error) => tracing::warn!(queue, %error, "the queue cannot be declared"),
@@ -175,19 +235,22 @@ async fn consume(
             break;
         }
     }
-    kept
+    kept.into_iter().map(|(_, deliveries)| deliveries).collect()
 }
 
 /// Starts a job for each message; `true` if the broker has cancelled the consumer, and the worker needs another.
 async fn take(
     worker: &Rc<WorkerState>,
-    queue: &str,
-    goes_on: &Cell<bool>,
+    shared: &Shared,
     deliveries: &mut dyn Deliveries,
     pauses: &mut Pauses,
 ) -> bool {
     let consumers = &worker.consumers;
+    let queue = &*shared.queue;
+    let is_open = || worker.phase() == Phase::Open && !shared.is_ended.get();
     let mut waiting = 0_usize;
+    // Kept over deliveries, for its place among those who wait; polled while messages wait only.
+    let mut permit = pin!(worker.permits.acquire());
     while worker.phase() == Phase::Open {
         let next = {
             let mut next = deliveries.next();
@@ -195,44 +258,51 @@ async fn take(
                 if waiting == 0 {
                     break next.await;
                 }
-                let mut permit = pin!(worker.permit());
                 let first = poll_fn(|cx| match permit.as_mut().poll(cx) {
                     Poll::Ready(permit) => Poll::Ready(First::Permit(permit)),
                     Poll::Pending => next.as_mut().poll(cx).map(First::Delivery),
                 });
-                match first.await {
+                let acquired = match first.await {
                     First::Delivery(delivery) => break delivery,
+                    First::Permit(acquired) => acquired,
+                };
+                permit.set(worker.permits.acquire());
+                match acquired {
                     // The permit may come from the job that has ended the worker.
-                    First::Permit(Ok(permit)) if worker.phase() == Phase::Open && goes_on.get() => {
+                    Ok(permit) if is_open() => {
                         waiting -= 1;
                         let oldest = consumers.with_reserved(queue, VecDeque::pop_front);
                         if let Some(delivery) = oldest {
+                            count_waiting(worker, |count| count - 1);
                             permit.forget();
                             run::start(worker, delivery);
                             *pauses = Pauses::new();
                         }
                     }
-                    First::Permit(Ok(_)) => break Err(BrokerError::Closed),
-                    First::Permit(Err(why)) => break Err(BrokerError::Interrupted(why)),
+                    Ok(_) => break Err(BrokerError::Closed),
+                    Err(why) => break Err(BrokerError::Interrupted(why)),
                 }
             }
         };
         match next {
             // The worker or this consumer may have ended while this task waited.
-            Ok(Some(delivery)) if worker.phase() > Phase::Open || !goes_on.get() => {
+            Ok(Some(delivery)) if !is_open() => {
                 worker.leave_unbegun(delivery);
                 break;
             }
             Ok(Some(delivery)) => {
                 worker.arrived(&delivery);
-                match worker.permits.try_acquire() {
-                    Some(permit) if waiting == 0 => {
+                shared.sessions.borrow_mut().insert(delivery.receipt.session);
+                let permit = if waiting == 0 { worker.permits.try_acquire() } else { None };
+                match permit {
+                    Some(permit) => {
                         permit.forget();
                         run::start(worker, delivery);
                         *pauses = Pauses::new();
                     }
-                    _ => {
+                    None => {
                         waiting += 1;
+                        count_waiting(worker, |count| count + 1);
                         consumers.with_reserved(queue, |reserved| reserved.push_back(delivery));
                     }
                 }
@@ -243,7 +313,7 @@ async fn take(
             }
             Err(BrokerError::Interrupted(_)) => break,
             // As above: the worker has ended meanwhile.
-            Err(_) if worker.phase() > Phase::Open || !goes_on.get() => break,
+            Err(_) if !is_open() => break,
             Err(error) if error.is_lost() => {
                 // The broker itself tells of outages.
                 tracing::debug!(%error, "no jobs come");
@@ -274,8 +344,14 @@ async fn take(
 /// Requeues the messages that wait for a permit, in their order.
 fn leave_reserved(worker: &WorkerState, queue: &str) {
     for delivery in worker.consumers.with_reserved(queue, std::mem::take) {
+        count_waiting(worker, |count| count - 1);
         worker.leave_unbegun(delivery);
     }
+}
+
+fn count_waiting(worker: &WorkerState, change: impl FnOnce(usize) -> usize) {
+    let waiting = &worker.running.waiting;
+    waiting.set(change(waiting.get()));
 }
 
 enum First<'a> {

@@ -28,12 +28,13 @@ impl WorkerFigures {
 
 impl Figures for WorkerFigures {
     fn show(&self, shown: &mut Vec<Figure>) {
-        let mut waiting = 0;
+        let mut waiting = 0_u64;
         let mut connected = 0;
         let mut jobs = BTreeMap::<_, (JobStats, Times)>::new();
         let apps: Vec<_> = self.0.borrow().iter().filter_map(Weak::upgrade).map(App).collect();
         for App(app) in &apps {
-            waiting += app.waiting.get();
+            let running = app.running.borrow();
+            waiting += running.as_ref().map_or(0, |running| running.waiting.get() as u64);
             for (name, job) in &*app.jobs.borrow() {
                 let (stats, run_times) = jobs.entry(*name).or_default();
                 stats.add(&job.counters.get());
@@ -48,7 +49,7 @@ impl Figures for WorkerFigures {
         }
         let help = "Applications with a worker whose connection to the broker is open, and accepts messages.";
         shown.push(Figure::gauge("pikake_jobs_connected", help, connected));
-        let help = "Jobs that wait for the end of another one.";
+        let help = "Jobs that a worker holds until another one ends.";
         shown.push(Figure::gauge("pikake_jobs_waiting", help, waiting));
         for (name, (stats, run_times)) in &jobs {
             show_job(name, *stats, shown);

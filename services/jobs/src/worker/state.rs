@@ -126,9 +126,9 @@ impl WorkerState {
         self.failure.take()
     }
 
-    /// Waits until one more job may run.
+    /// Waits with one message until one more job may run.
     pub(crate) async fn permit(&self) -> Result<Permit<'_>, Interrupted> {
-        struct Waiting<'a>(&'a Cell<u64>);
+        struct Waiting<'a>(&'a Cell<usize>);
 
         impl Drop for Waiting<'_> {
             fn drop(&mut self) {
@@ -136,7 +136,7 @@ impl WorkerState {
             }
         }
 
-        let waiting = &self.app.0.waiting;
+        let waiting = &self.running.waiting;
         waiting.set(waiting.get() + 1);
         let _waiting = Waiting(waiting);
         self.permits.acquire().await

@@ -1,6 +1,7 @@
 //! Jobs over AMQP, on the broker for tests.
 
 mod channels;
+mod consumers;
 mod control;
 #[path = "../support/fake.rs"]
 mod fake;
