@@ -164,7 +164,8 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Stores the outcome of a message's job, or sends it to the waiter.
+    /// Stores the outcome of a message's job, or sends it to the waiter. A broker that keeps no outcomes may take it for sent
+    /// while it waits in this process (see [`flush`](Self::flush)).
     fn store<'a>(
         &'a self,
         message: &'a Message,
@@ -195,6 +196,11 @@ pub trait Broker: fmt::Debug {
     /// Updates [`state`](Self::state) with a round trip. RabbitMQ reports that it is short of memory or disk only to
     /// connections that have published.
     fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Waits until outcomes that the broker did not take yet, and that wait in this process, have been sent.
+    fn flush(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -229,7 +229,14 @@ async fn until_the_end(
     // In a shield: a second interruption must not lose deliveries.
     let deliveries = shield(worker.consumers.stop()).await;
 
-    let ending = timeout_after(grace, until_empty(worker, Phase::Warm)).await;
+    let ending = async {
+        until_empty(worker, Phase::Warm).await;
+        if worker.phase() == Phase::Warm {
+            let flushed = worker.broker.flush().await;
+            drop(flushed.inspect_err(|error| tracing::debug!(%error, "outcomes may be lost")));
+        }
+    };
+    let ending = timeout_after(grace, ending).await;
     if ending == Err(TimedOut) || worker.phase() == Phase::Cold || !worker.is_empty() {
         worker.advance(Phase::Cold);
         worker.running.interrupt_all("the worker is being shut down");

@@ -1,7 +1,8 @@
 //! The broker that is RabbitMQ.
 //!
 //! The client (`pikake-amqp`) knows nothing of jobs. What they need is built on it here: how messages go out
-//! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), control (`bus.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
+//! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), control (`bus.rs`), outcomes (`replies.rs`, `held_outcomes.rs`), the
+//! dead (`dead.rs`).
 
 mod bus;
 mod chords;
@@ -9,6 +10,7 @@ mod dead;
 mod delay;
 mod deliveries;
 mod error;
+mod held_outcomes;
 mod message;
 mod publisher;
 mod queues;
@@ -36,6 +38,7 @@ use crate::broker::{
     QueueOptions, Receipt,
 };
 use crate::brokers::rabbitmq::deliveries::{AmqpDeliveries, UnsettledDeliveries};
+use crate::brokers::rabbitmq::held_outcomes::HeldOutcomes;
 use crate::brokers::rabbitmq::publisher::Publisher;
 use crate::brokers::rabbitmq::queues::to_queue;
 use crate::brokers::rabbitmq::replies::REPLY_TO;
@@ -59,7 +62,8 @@ const TRANSIENT: u8 = 1;
 ///
 /// A broker that is short of memory or disk takes no messages, and after the first one that it did not
 /// take, no acknowledgements on the same connection either: with
-/// [`open_with_two`](Self::open_with_two), messages go over a connection of their own.
+/// [`open_with_two`](Self::open_with_two), messages go over a connection of their own, and outcomes are kept in the process
+/// until the broker takes them.
 ///
 /// # Examples
 ///
@@ -79,7 +83,9 @@ pub struct AmqpBroker(Rc<Session>);
 struct Session {
     /// For consumers and questions.
     connection: Connection,
-    publisher: Publisher,
+    publisher: Rc<Publisher>,
+    /// With two connections.
+    held_outcomes: Option<Rc<HeldOutcomes>>,
     routes: Routes,
     unsettled: Rc<UnsettledDeliveries>,
     /// The channel that control messages go over, once there was one.
@@ -132,7 +138,8 @@ impl AmqpBroker {
         };
         Ok(Self(Rc::new(Session {
             connection,
-            publisher: Publisher::new(SharedChannel::new(publishing), wait_limit),
+            publisher: Rc::new(Publisher::new(SharedChannel::new(publishing), wait_limit)),
+            held_outcomes: opening.is_split.then(Rc::default),
             routes: Routes::default(),
             unsettled: Rc::default(),
             chords: RefCell::default(),
@@ -385,7 +392,11 @@ impl Broker for AmqpBroker {
                 // One that has asked over direct reply-to may be gone. A queue that was never there is worth a word.
                 Ok(Publishing { mandatory: !reply_to.starts_with(REPLY_TO), ..reply })
             };
-            self.0.publisher.answer(reply_to, reply).await
+            let publisher = &self.0.publisher;
+            match &self.0.held_outcomes {
+                Some(held) => held.send(publisher, reply_to, reply).await,
+                None => publisher.answer(reply_to, reply).await,
+            }
         })
     }
 
@@ -432,9 +443,19 @@ impl Broker for AmqpBroker {
         Box::pin(self.0.publisher.probe())
     }
 
+    fn flush(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            match &self.0.held_outcomes {
+                Some(held) => held.flush().await,
+                None => Ok(()),
+            }
+        })
+    }
+
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.publisher.finish().await?;
+            self.0.held_outcomes.iter().for_each(|held| held.close());
             self.0.publisher.replies.close();
             self.0.publisher.connection().close().await?;
             self.0.connection.close().await?;

@@ -120,7 +120,8 @@ impl App {
         self
     }
 
-    /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice the concurrency.
+    /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice the concurrency, and up
+    /// to eight times if the concurrency changes while the worker runs.
     pub fn prefetch(self, limit: u16) -> Self {
         self.0.prefetch.set(Some(limit));
         self
@@ -128,7 +129,8 @@ impl App {
 
     /// Sets the number of connections to RabbitMQ: 1, the default, or 2. With two, messages and outcomes are published
     /// over one, deliveries and acknowledgements go over the other. A RabbitMQ that is short of memory or disk stops
-    /// reading from publishing connections, and the worker still drains the queues. Other brokers ignore this.
+    /// reading from publishing connections, and the worker still drains the queues: it keeps outcomes until RabbitMQ takes them,
+    /// 10,000 at most. They are lost with the process. Other brokers ignore this.
     ///
     /// # Panics
     ///

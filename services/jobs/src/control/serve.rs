@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use pikake_time::Deadline;
 use pikake_traps::{
-    Interrupted, TimedOut, deadline_after, ignore_after, shield, sleep, spawn, timeout_after,
-    timeout_at, wall_time,
+    CancelOnDrop, Interrupted, TimedOut, deadline_after, ignore_after, random, shield, sleep,
+    spawn, timeout_after, timeout_at, wall_time,
 };
 use serde_json::{Map, Value, json};
 
@@ -26,6 +26,10 @@ use crate::worker::state::WorkerState;
 
 /// How long jobs wait for what other workers know, at the start.
 const PREPARE_LIMIT: Duration = Duration::from_secs(3);
+/// How long a worker that starts waits for the broker to say whether there are others. In an alarm, RabbitMQ says nothing.
+const ASK_LIMIT: Duration = Duration::from_secs(1);
+/// Workers that have subscribed again ask others at random moments within this, since an outage ends for all at once.
+const ASK_SPREAD: Duration = Duration::from_secs(5);
 /// How long a worker waits for the answers of others, at the start. Celery's length.
 const MINGLE: Duration = Duration::from_secs(1);
 /// The pause after the broker has refused: another worker may have this one's name for now.
@@ -43,7 +47,9 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
         worker.update_consumers();
         return;
     };
-    let mut notices = match timeout_after(PREPARE_LIMIT, prepare(&worker, bus)).await {
+    let mut asking = None;
+    let preparing = prepare(&worker, bus, &mut asking, true);
+    let mut notices = match timeout_after(PREPARE_LIMIT, preparing).await {
         Ok(Ok(notices)) => Some(notices),
         Ok(Err(BrokerError::Interrupted(_))) => return,
         Ok(Err(error)) if !error.is_lost() => {
@@ -63,7 +69,7 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
                 let Err(error) = receive(&worker, bus, &mut **notices).await;
                 error
             }
-            None => match prepare(&worker, bus).await {
+            None => match prepare(&worker, bus, &mut asking, false).await {
                 Ok(subscribed) => {
                     notices = Some(subscribed);
                     // What the others know has come late.
@@ -85,7 +91,7 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
             break;
         }
     }
-    drop(flushing);
+    drop((flushing, asking));
     saving.request_cancel("the worker ends");
     let last = shield(async {
         // Two that write at a time would share the file beside it.
@@ -100,9 +106,22 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
     let _: Result<(), Interrupted> = last.await;
 }
 
-/// Subscribes to commands, and learns what other workers know.
-async fn prepare(worker: &Rc<WorkerState>, bus: &dyn Bus) -> Result<Box<dyn Notices>, BrokerError> {
-    let has_others = bus.has_others().await?;
+/// Subscribes to commands, and learns what other workers know. A worker that has not just started asks the others beside its
+/// work, as does one whose broker does not say whether there are any.
+async fn prepare(
+    worker: &Rc<WorkerState>,
+    bus: &dyn Bus,
+    asking: &mut Option<CancelOnDrop<()>>,
+    is_first: bool,
+) -> Result<Box<dyn Notices>, BrokerError> {
+    let has_others = match is_first {
+        true => match timeout_after(ASK_LIMIT, bus.has_others()).await {
+            Ok(Err(error)) if !error.is_lost() => return Err(error),
+            Ok(known) => known.ok(),
+            Err(TimedOut) => None,
+        },
+        false => None,
+    };
     let name = worker.app.worker_name();
     let notices = bus.subscribe(Topic::Commands, &name).await?;
     // Asked after that: what happens meanwhile comes as a command.
@@ -115,11 +134,39 @@ async fn prepare(worker: &Rc<WorkerState>, bus: &dyn Bus) -> Result<Box<dyn Noti
             }
             worker.app.0.control.paused.borrow_mut().extend(facts.paused);
         }
-        None if has_others => mingle(worker, bus, &name).await?,
-        None => {}
+        None => match has_others {
+            Some(true) => mingle(worker, bus, &name).await?,
+            Some(false) => {}
+            None => {
+                let delay = if is_first { Duration::ZERO } else { ASK_SPREAD };
+                let asks = ask_later(worker.clone(), delay.mul_f64(random::f64()));
+                *asking = Some(spawn(asks).cancel_on_drop());
+            }
+        },
     }
     send(bus, worker_event(worker, "online")).await?;
     Ok(notices)
+}
+
+/// Asks other workers what they know, once the broker takes the question.
+async fn ask_later(worker: Rc<WorkerState>, delay: Duration) {
+    let Some(bus) = worker.broker.bus() else { return };
+    let name = worker.app.worker_name();
+    let mut pause = delay;
+    let mut pauses = Pauses::new();
+    while sleep(pause).await.is_ok() {
+        let asked = async {
+            // RabbitMQ says that it takes no messages only to those who have sent one.
+            worker.broker.probe().await?;
+            mingle(&worker, bus, &name).await
+        };
+        match asked.await {
+            Ok(()) => return worker.update_consumers(),
+            Err(BrokerError::Interrupted(_) | BrokerError::Closed) => return,
+            Err(error) => tracing::debug!(%error, "other workers cannot be asked at this moment"),
+        }
+        pause = pauses.next();
+    }
 }
 
 /// Asks other workers what they know; a worker of this library knows which queues are paused, and is the last that counts.
@@ -135,7 +182,10 @@ async fn mingle(worker: &WorkerState, bus: &dyn Bus, name: &str) -> Result<(), B
         clock: worker.events.tick(),
         ..Command::new("hello", arguments)
     };
-    bus.notify(command.write(Some(wall_time() + MINGLE))).await?;
+    match timeout_after(MINGLE, bus.notify(command.write(Some(wall_time() + MINGLE)))).await {
+        Ok(sent) => sent?,
+        Err(TimedOut) => return Err(BrokerError::Lost("the question could not be sent".into())),
+    }
     let end = deadline_after(MINGLE);
     while let Ok(reply) = timeout_at(end, replies.next()).await {
         let Ok(Value::Object(reply)) = serde_json::from_slice(&reply?.body) else { continue };

@@ -1,5 +1,6 @@
 //! What follows from a verdict at the broker: the outcome is stored first, then a message that replaces this one is
-//! published, and only then is this one acknowledged.
+//! published, and only then is this one acknowledged. (During an alarm, RabbitMQ with two connections takes outcomes for
+//! stored that wait in this process: see `brokers/rabbitmq/held_outcomes.rs`.)
 //!
 //! While the broker is lost, each step is retried for as long as the worker runs. A second outcome or a second message does
 //! no more harm than a second run.

@@ -1,5 +1,6 @@
 //! Jobs over AMQP, on the broker for tests.
 
+mod alarms;
 mod channels;
 mod consumers;
 mod control;

@@ -147,13 +147,13 @@ fn outcomes_and_burials_are_made_up_for() {
         assert_eq!(worker.await.unwrap().unwrap().stats.all.done, 1);
         server.comes_to("pikake", (0, 0)).await;
 
-        // A poison, which a worker comes to that has its first connection while the broker takes none.
+        // A poison, which a worker comes to that has its first connections while the broker takes no messages. It asks others
+        // what they know later, for that question waits.
         Call::<()>::named("unknown", ()).on(&asks).ignore_result().send().await.unwrap();
         server.alarm(true).await;
-        let worker = spawn(app_at(&server).run_worker());
+        let worker = spawn(app_at(&server).connections(2).run_worker());
+        server.comes_to("pikake", (0, 1)).await;
         sleep(2 * HELD_BACK).await.unwrap();
-        // The worker asks the others what they know before it takes messages, and that question waits.
-        server.comes_to("pikake", (1, 0)).await;
         assert_eq!(server.messages("pikake.dead").await, (0, 0));
         server.alarm(false).await;
         let broker = asks.broker().unwrap();
@@ -209,9 +209,15 @@ fn a_worker_ends_in_its_time_and_gives_back() {
 #[test]
 fn with_two_connections_what_is_there_is_worked_off() {
     on_a_server(async |server| {
+        let asks = app_at(&server).connect().await.unwrap();
         let app = app_at(&server).connections(2).prefetch(2).connect().await.unwrap();
+        let mut awaited = Vec::new();
         for number in 0..20 {
-            done.with(number).on(&app).ignore_result().send().await.unwrap();
+            let job = done.with(number).on(&asks);
+            match number % 2 {
+                0 => drop(job.ignore_result().send().await.unwrap()),
+                _ => awaited.push((number, job.send().await.unwrap())),
+            }
         }
         server.alarm(true).await;
         app.broker().unwrap().probe().await.unwrap();
@@ -223,8 +229,13 @@ fn with_two_connections_what_is_there_is_worked_off() {
             .expect("all are acknowledged");
         server.alarm(false).await;
         until(|| app.broker().unwrap().state() == "open").await;
+        for (number, job) in awaited {
+            let value = timeout_after(PATIENCE, job.wait()).await.expect("its outcome was kept");
+            assert_eq!(value.unwrap(), number);
+        }
         worker.request_cancel("the test is over");
         worker.await.unwrap().unwrap();
         assert_eq!(DONE.take().len(), 20);
+        asks.close().await.unwrap();
     });
 }
