@@ -90,9 +90,9 @@ struct Session {
     unsettled: Rc<UnsettledDeliveries>,
     /// The channel that control messages go over, once there was one.
     bus: RefCell<Option<Channel>>,
-    /// The channels over which members join chords, by chord, place and id of the member. A channel holds the members of a
-    /// chord until the chord is ended.
-    chords: RefCell<BTreeMap<(String, u64, String), Channel>>,
+    /// The channels over which members have joined chords whose end is open: a channel may hold messages of the chord, until
+    /// the chord is ended, or the connection of that epoch is lost.
+    chords: RefCell<BTreeMap<MemberKey, (Channel, u64)>>,
 }
 
 impl AmqpBroker {
@@ -150,6 +150,23 @@ impl AmqpBroker {
     /// The connection, for what jobs have no word for: exchanges, bindings, limits.
     pub fn connection(&self) -> &Connection {
         &self.0.connection
+    }
+}
+
+/// Chord, place and id of a member.
+type MemberKey = (String, u64, String);
+
+/// Keeps the channel of a call that adds a member, for the next call. Also if this call is interrupted.
+struct KeptChannel<'a> {
+    session: &'a Session,
+    kept: Option<(MemberKey, Channel, u64)>,
+}
+
+impl Drop for KeptChannel<'_> {
+    fn drop(&mut self) {
+        if let Some((key, channel, epoch)) = self.kept.take() {
+            self.session.chords.borrow_mut().insert(key, (channel, epoch));
+        }
     }
 }
 
@@ -255,6 +272,10 @@ impl Broker for AmqpBroker {
         })
     }
 
+    fn holds(&self, receipt: Receipt) -> bool {
+        self.0.unsettled.holds(receipt)
+    }
+
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.unsettled.take(receipt)?.receipt.nack(true).map_err(|_| BrokerError::Stale)
@@ -344,20 +365,26 @@ impl Broker for AmqpBroker {
         member: &'a ChordMember,
     ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
         Box::pin(async move {
+            let epoch = self.0.connection.epoch();
+            // The broker has requeued what the channels of an earlier connection held.
+            self.0.chords.borrow_mut().retain(|_, (_, of)| *of == epoch);
             let key = (member.chord.clone(), member.index, member.id.clone());
-            let interrupted = self.0.chords.borrow().get(&key).cloned();
-            let channel = match interrupted.filter(|channel| channel.closed().is_none()) {
-                Some(channel) => {
-                    // It may hold messages.
-                    channel.recover().await?;
-                    channel
-                }
+            // Taken out: another run of the same job may join meanwhile.
+            let interrupted = self.0.chords.borrow_mut().remove(&key);
+            let known = interrupted.filter(|(channel, _)| channel.closed().is_none());
+            let channel = match &known {
+                Some((channel, _)) => channel.clone(),
                 None => self.0.channel().await?,
             };
-            self.0.chords.borrow_mut().insert(key.clone(), channel.clone());
-            let joined = chords::join(&channel, &self.0.publisher, member).await?;
+            let mut kept =
+                KeptChannel { session: &self.0, kept: Some((key, channel.clone(), epoch)) };
+            if known.is_some() {
+                // It may hold messages.
+                channel.recover().await?;
+            }
+            let joined = chords::join(&channel, epoch, &self.0.publisher, member).await?;
             if joined.is_none() {
-                self.0.chords.borrow_mut().remove(&key);
+                kept.kept = None;
             }
             Ok(joined)
         })

@@ -199,8 +199,8 @@ impl Run {
         }
     }
 
-    /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure is settled, or the
-    /// broker has been closed.
+    /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure is settled, or if the
+    /// broker has been closed or has requeued the message.
     async fn send_followers(&mut self, receipt: Receipt, value: &Value) -> bool {
         let app = self.worker.app.clone();
         let Some(delivery) = self.delivery.clone() else { return false };
@@ -214,7 +214,7 @@ impl Run {
         };
         let error = match sent {
             Ok(()) => return true,
-            Err(BrokerError::Closed) => return false,
+            Err(BrokerError::Closed | BrokerError::Stale) => return false,
             Err(error) => error,
         };
         let reason = format!("the job after it could not be sent: {error}");
@@ -248,10 +248,13 @@ impl Run {
         }
     }
 
-    /// Does what follows from an outcome. An error means that the broker has been closed.
+    /// Does what follows from an outcome. An error means that the broker has been closed, or has requeued the message.
     async fn tell_followers(&self, mut actions: VecDeque<Action>) -> Result<(), ()> {
         let mut pauses = Pauses::new();
         loop {
+            if self.was_requeued() {
+                return Err(());
+            }
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
             match shield(carry_out_rest(app, broker, &mut actions)).await {
                 Ok(()) => return Ok(()),
@@ -261,10 +264,14 @@ impl Run {
         }
     }
 
-    /// Carries out actions; retries for as long as the broker is lost.
+    /// Carries out actions; retries for as long as the broker is lost. [`BrokerError::Stale`]: the broker has requeued the
+    /// message, and the actions are those of its next run.
     async fn carry_out(&self, actions: &mut VecDeque<Action>) -> Result<(), BrokerError> {
         let mut pauses = Pauses::new();
         loop {
+            if self.was_requeued() {
+                return Err(BrokerError::Stale);
+            }
             // An interrupted publish would be repeated, and the message sent twice.
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
             match shield(carry_out(app, broker, actions)).await {
@@ -272,6 +279,13 @@ impl Run {
                 done => return done,
             }
         }
+    }
+
+    /// Whether the broker has taken the message back. What follows it is left to its next run: of two runs that add a member
+    /// to a chord, the first one might be lost with the values of all.
+    fn was_requeued(&self) -> bool {
+        let receipt = self.delivery.as_ref().map(|delivery| delivery.receipt);
+        !self.is_acked.get() && receipt.is_some_and(|receipt| !self.worker.broker.holds(receipt))
     }
 
     async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {

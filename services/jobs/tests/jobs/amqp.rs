@@ -6,6 +6,7 @@ mod consumers;
 mod control;
 #[path = "../support/fake.rs"]
 mod fake;
+mod killed;
 mod losses;
 mod lost_messages;
 mod outages;

@@ -342,6 +342,35 @@ fn expect_later() {
     });
 }
 
+/// The queue of the message that brings our own name is lost with the connection.
+#[test]
+fn expect_later_outlives_a_cut() {
+    let mut moments = 0;
+    loop {
+        let is_cut = pikake_sim::example(async {
+            let server = fake::Broker::new();
+            let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+            let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
+            let broker = AmqpBroker::open(URL).await.unwrap();
+            let cutting = spawn(async move {
+                sleep(MOMENT * moments).await.unwrap();
+                server.cut();
+            });
+            match broker.expect_later(&JobId("d".to_owned())).await {
+                Ok(address) => assert!(address.is_some()),
+                // It may be asked again.
+                Err(error) => assert!(error.is_lost(), "{error}"),
+            }
+            cutting.is_finished()
+        });
+        if !is_cut {
+            break;
+        }
+        moments += 1;
+    }
+    assert!(moments > 10, "{moments}");
+}
+
 #[test]
 fn join_and_end_chord() {
     // Which of the two is interrupted.

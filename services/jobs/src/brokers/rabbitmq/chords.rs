@@ -9,7 +9,10 @@
 //!   the last caller to count finds all messages ready. An interrupted caller calls again over the same channel, which
 //!   returns what it held. If a connection is lost, the broker requeues what it held, the member's own message among it, and
 //!   the second run of that member calls again. (The broker requeues both at the same time, and the run takes longer.)
-//! * **No member counts twice**: whoever takes the messages removes the second one of a member.
+//!   The first run, if its process lives on, takes no more messages, and its worker no more calls (`Broker::holds`): the
+//!   second run might count meanwhile, and a first run that is lost then has no third.
+//! * **No member counts twice**: whoever takes the messages removes the second one of a member. Two calls never share a
+//!   channel, also not two runs of one job in a process: a message that the other one returns would count as the second one.
 //! * **The job that follows is sent once, or again with the same id**, if a caller is lost before it has deleted the queue.
 //!
 //! The queue is a classic one, whose count is exact at any moment; that of a quorum queue lags behind.
@@ -39,9 +42,10 @@ pub(crate) fn chord_queue(chord: &str) -> String {
     format!("pikake.chord.{chord}")
 }
 
-/// Adds a member. Once all members are there, returns them, and the channel holds their messages.
+/// Adds a member, whose own message came over the connection of that epoch. Once all members are there, returns them.
 pub(crate) async fn join(
     channel: &Channel,
+    epoch: u64,
     publisher: &Publisher,
     member: &ChordMember,
 ) -> Result<Option<Vec<ChordMember>>, BrokerError> {
@@ -66,6 +70,9 @@ pub(crate) async fn join(
             // Another member has ended the chord.
             Err(error) if is_not_found(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
+        }
+        if channel.connection().epoch() != epoch {
+            return Err(BrokerError::Lost("it was lost while a chord was joined".to_owned()));
         }
         let mut members = BTreeMap::new();
         while let Some(delivery) = channel.get(&queue, false).await? {

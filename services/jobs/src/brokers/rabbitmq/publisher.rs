@@ -111,39 +111,47 @@ impl Publisher {
                 self.replies.set_asked(job, reader, epoch);
                 return Ok(address);
             }
-            let _beside_others = self.turn(|| self.order.read()).await?;
-            let channel = shared.channel.connection().channel_unconfirmed().await?;
-            // An interrupted call leaves the queue.
-            let lifetime = Value::LongInt(ADDRESS_QUEUE_MILLIS);
-            let options = AmqpQueue::private().argument("x-expires", lifetime);
-            let queue = channel.declare_queue_once("", options).await?.name;
-            let properties =
-                persistent().with_delivery_mode(TRANSIENT).with_reply_to(short(REPLY_TO)?);
-            let sent = match shared.channel.room().await {
-                Ok(room) => room.post(to_queue(&queue, properties, Vec::new())?),
-                Err(error) => Err(error),
-            };
-            let sent = match sent {
-                Ok(confirm) => confirm.await,
-                Err(error) => Err(error),
-            };
-            let got = match sent {
-                Ok(()) => channel.get(&queue, true).await?,
-                Err(_) if shared.is_closed() && !self.is_closed() => continue,
-                Err(error) => return Err(self.unpublished(error).into()),
-            };
-            channel.delete_queue(&queue).await?;
-            let address =
-                got.and_then(|got| got.properties.reply_to().as_ref().map(ToString::to_string));
-            match address {
-                Some(address) => reader.set_address(epoch, address),
-                None => {
-                    return Err(BrokerError::Refused(
-                        "the broker has no direct reply-to".to_owned(),
-                    ));
+            match self.ask_address(&shared).await {
+                Ok(Some(address)) => reader.set_address(epoch, address),
+                Ok(None) => {
+                    let why = "the broker has no direct reply-to".to_owned();
+                    return Err(BrokerError::Refused(why));
                 }
+                Err(error @ (BrokerError::Interrupted(_) | BrokerError::Closed)) => {
+                    return Err(error);
+                }
+                // The queue was lost with the connection or the channel.
+                Err(_) if shared.channel.connection().epoch() != epoch || shared.is_closed() => {
+                    if self.is_closed() {
+                        return Err(BrokerError::Closed);
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Sends a message to ourselves, and returns the name that RabbitMQ has put into it.
+    async fn ask_address(&self, shared: &PublishChannel) -> Result<Option<String>, BrokerError> {
+        let _beside_others = self.turn(|| self.order.read()).await?;
+        let channel = shared.channel.connection().channel_unconfirmed().await?;
+        // An interrupted call leaves the queue.
+        let lifetime = Value::LongInt(ADDRESS_QUEUE_MILLIS);
+        let options = AmqpQueue::private().argument("x-expires", lifetime);
+        let queue = channel.declare_queue_once("", options).await?.name;
+        let properties = persistent().with_delivery_mode(TRANSIENT).with_reply_to(short(REPLY_TO)?);
+        let sent = match shared.channel.room().await {
+            Ok(room) => room.post(to_queue(&queue, properties, Vec::new())?),
+            Err(error) => Err(error),
+        };
+        let sent = match sent {
+            Ok(confirm) => confirm.await,
+            Err(error) => Err(error),
+        };
+        sent.map_err(|error| BrokerError::from(self.unpublished(error)))?;
+        let got = channel.get(&queue, true).await?;
+        channel.delete_queue(&queue).await?;
+        Ok(got.and_then(|got| got.properties.reply_to().as_ref().map(ToString::to_string)))
     }
 
     /// Publishes a message, which `asks` for the outcome of that job. It is prepared each time that it is
