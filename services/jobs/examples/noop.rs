@@ -1,7 +1,7 @@
 //! What a job costs: jobs that do nothing, sent and run in one process on the broker in memory.
 //!
-//! `cargo run --release -p pikake-jobs --example noop [jobs]` prints the processor time of one thread per job, for
-//! sending and for running, with the JSON of both.
+//! `cargo run --release -p pikake-jobs --example noop [jobs] [events]` prints the processor time of one thread per job, for
+//! sending and for running, with the JSON of both. With `events`, the worker sends events of its jobs.
 
 use std::time::Duration;
 
@@ -28,8 +28,13 @@ fn processor_time() -> std::io::Result<Duration> {
     Ok(Duration::from_nanos(nanos.unwrap_or_default()))
 }
 
-async fn measure(jobs: u64, with_values: bool) -> Result<(), Box<dyn std::error::Error>> {
-    let app = App::new("memory://")?.jobs((noop, valued)).connect().await?;
+async fn measure(
+    jobs: u64,
+    with_values: bool,
+    with_events: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let app =
+        App::new("memory://")?.jobs((noop, valued)).send_events(with_events).connect().await?;
     let begin = processor_time()?;
     let mut handles = Vec::new();
     for number in 0..jobs {
@@ -62,9 +67,10 @@ async fn measure(jobs: u64, with_values: bool) -> Result<(), Box<dyn std::error:
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let jobs = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
+    let with_events = std::env::args().nth(2).is_some_and(|word| word == "events");
     let kernel = Kernel::new()?;
     for with_values in [false, true, false, true] {
-        kernel.run(measure(jobs, with_values))?;
+        kernel.run(measure(jobs, with_values, with_events))?;
     }
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! What a run does, and what it came to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 /// Which broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) lives: Range<u64>,
     /// The broker is killed after so long, and then again.
     pub(crate) restarts: Duration,
+    /// The queue is paused after so long, and then again.
+    pub(crate) pauses: Duration,
 }
 
 impl Plan {
@@ -39,10 +44,11 @@ impl Plan {
             is_early: false,
             patience: Duration::from_secs(60),
             workers,
-            pause: Duration::from_millis(50),
+            pause: Duration::from_millis(5),
             kills: 200..1_500,
             lives: 300..6_000,
             restarts: Duration::from_secs(12),
+            pauses: Duration::from_secs(10),
         }
     }
 
@@ -58,6 +64,34 @@ impl Plan {
             kills: 400..1_200,
             lives: 300..2_000,
             restarts: Duration::from_secs(7),
+            pauses: Duration::from_secs(4),
+        }
+    }
+}
+
+/// What a number of a run stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Plain,
+    /// Revoked before it begins.
+    Later,
+    /// Revoked while it runs.
+    Endless,
+    Fails,
+    Chain,
+    /// With so many members.
+    Chord(u64),
+}
+
+impl Work {
+    pub(crate) fn of(number: u64) -> Self {
+        match (number % 100, number % 500) {
+            (13, _) => Self::Later,
+            (26, _) => Self::Endless,
+            (39, _) => Self::Chain,
+            (_, 52) => Self::Chord(if number % 2_000 == 52 { 200 } else { 20 }),
+            (_, 65) => Self::Fails,
+            _ => Self::Plain,
         }
     }
 }
@@ -65,44 +99,61 @@ impl Plan {
 /// What it came to.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) jobs: usize,
-    /// Sent, and sent again.
-    pub(crate) sent: usize,
-    pub(crate) confirmed: usize,
-    /// Different jobs that were done.
-    pub(crate) done: usize,
-    /// Done once more.
-    pub(crate) duplicates: usize,
+    /// Calls that were made and made again.
+    pub(crate) calls: usize,
     pub(crate) kills: usize,
     pub(crate) restarts: usize,
     /// Connections that the proxy has ended.
     pub(crate) cuts: usize,
-    /// What was left at the broker: ready, taken and delayed, and the dead.
-    pub(crate) left: u64,
-    pub(crate) dead: u64,
+    /// How often the queue was paused.
+    pub(crate) pauses: usize,
     pub(crate) time: Duration,
+    /// What the files and the broker say.
+    pub(crate) audit: Audit,
+}
+
+/// What `audit.py` prints.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Audit {
+    pub(crate) sent: usize,
+    /// Of which nothing came.
+    pub(crate) open: usize,
+    pub(crate) examples: Vec<String>,
+    pub(crate) revoked: usize,
+    /// Done once more.
+    pub(crate) repeated: usize,
+    pub(crate) kinds: BTreeMap<String, usize>,
+    pub(crate) dead: usize,
+    /// Messages that were left at the broker: ready, taken and delayed.
+    pub(crate) left: u64,
+    /// Members of chords that were left: those that ran again after their chord had ended, and those of chords that were
+    /// not sent whole.
+    pub(crate) members: u64,
+    pub(crate) wrong: Vec<String>,
 }
 
 impl Counts {
-    pub(crate) fn lost(&self) -> usize {
-        self.jobs - self.done
-    }
-
     pub(crate) fn is_good(&self) -> bool {
-        (self.lost(), self.left, self.dead) == (0, 0, 0)
+        let Audit { open, left, wrong, .. } = &self.audit;
+        (*open, *left) == (0, 0) && wrong.is_empty()
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (lost, seconds) = (self.lost(), self.time.as_secs_f64());
-        let Self { jobs, sent, confirmed, done, duplicates, kills, restarts, cuts, .. } = self;
-        let (left, dead) = (self.left, self.dead);
+        let Self { calls, kills, restarts, cuts, pauses, time, audit } = self;
+        let Audit { sent, open, examples, revoked, repeated, kinds, dead, left, members, wrong } =
+            audit;
+        writeln!(f, "sent {sent} in {calls} calls: {kinds:?}")?;
+        writeln!(f, "lost {open} {examples:?}, revoked {revoked}, repeated {repeated}")?;
         writeln!(
             f,
-            "jobs {jobs}, sent {sent}, confirmed {confirmed}, done {done}, lost {lost}, duplicates {duplicates}"
+            "left in the queues {left}, of chords {members}, dead {dead}, wrong {wrong:?}"
         )?;
-        writeln!(f, "left in the queues {left}, dead {dead}")?;
-        write!(f, "kills {kills}, restarts {restarts}, cuts {cuts}, seconds {seconds:.1}")
+        let seconds = time.as_secs_f64();
+        write!(
+            f,
+            "kills {kills}, restarts {restarts}, cuts {cuts}, pauses {pauses}, seconds {seconds:.1}"
+        )
     }
 }

@@ -1,38 +1,58 @@
 //! A run: sends jobs, makes the faults meanwhile, and counts.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pikake_jobs::{App, open};
+use pikake_jobs::{App, SendError, map};
 use pikake_kernel::Kernel;
 use pikake_net::TcpListener;
 use pikake_traps::{blocking, random, sleep, spawn};
+use serde_json::{Value, json};
 use xtask::Server;
+use xtask::needs::{CELERY, Need, PYTHON};
 
-use crate::plan::{Counts, Plan};
+use crate::plan::{Audit, Counts, Kind, Plan, Work};
 use crate::proxy::{Weather, proxy};
-use crate::roles::{record, record_early, recorded, start};
+use crate::roles::{
+    append_to, end_of_chain, fails, line, link, record, record_early, start, sum, unwanted,
+};
 
 /// Tasks that send, each one job at a time.
 const SENDERS: u64 = 200;
 /// After a message was not confirmed.
 const AGAIN: Duration = Duration::from_millis(50);
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(2);
+/// How long a job is pending that is revoked before it begins,
+const PENDING: Duration = Duration::from_secs(2);
+/// and how long after it was sent another one is revoked.
+const RUNNING: Duration = Duration::from_millis(300);
+/// How long the queue is paused.
+const PAUSED: Duration = Duration::from_secs(1);
 /// How long what is left over may take to be gone.
 const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 const QUEUE: &str = "pikake";
+const DATABASE: &str = "jobs.db";
+
+/// The Python that counts: one with an AMQP client where the broker is RabbitMQ.
+pub(crate) fn python(kind: Kind) -> Need {
+    match kind {
+        Kind::Sqlite => PYTHON,
+        Kind::Rabbit => CELERY,
+    }
+}
 
 /// On SQLite, or on a RabbitMQ on which nothing has run.
 pub(crate) fn run(plan: &Plan, rabbit: Option<Server>) -> Counts {
     let folder = tempfile::tempdir().expect("a folder");
-    Kernel::new().expect("a kernel").run(async {
+    let counts = Kernel::new().expect("a kernel").run(async {
         match rabbit {
             None => {
-                let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
+                let url = format!("sqlite://{}", folder.path().join(DATABASE).display());
                 under_faults(plan, &url, &url, None, folder.path()).await
             }
             Some(rabbit) => {
@@ -40,12 +60,19 @@ pub(crate) fn run(plan: &Plan, rabbit: Option<Server>) -> Counts {
                 under_faults(plan, &direct.clone(), &direct, Some(rabbit), folder.path()).await
             }
         }
-    })
+    });
+    if !counts.is_good() {
+        eprintln!("the files of the run are in {}", folder.keep().display());
+    }
+    counts
 }
 
+/// What all tasks that send share.
 struct Sending {
-    sent: Cell<usize>,
-    confirmed: Cell<usize>,
+    plan: Plan,
+    app: App,
+    calls: Cell<usize>,
+    sent: File,
 }
 
 async fn under_faults(
@@ -72,7 +99,7 @@ async fn under_faults(
     let _ = &through;
     weather.is_bad.set(true);
     let is_over = Rc::new(Cell::new(false));
-    let workers: Vec<_> = (0..plan.workers).map(|_| start(url, place)).collect();
+    let workers: Vec<_> = (0..plan.workers).map(|slot| start(url, place, slot)).collect();
     let workers = Rc::new(RefCell::new(workers));
     let killing = spawn(kill(
         plan.kills.clone(),
@@ -83,7 +110,6 @@ async fn under_faults(
     ));
     let restarting = spawn(restart(rabbit.clone(), plan.restarts, is_over.clone()));
 
-    let sending = Rc::new(Sending { sent: Cell::new(0), confirmed: Cell::new(0) });
     let app = loop {
         match App::new(url).expect("a URL").connect().await {
             Ok(app) => break app,
@@ -91,21 +117,25 @@ async fn under_faults(
         }
         sleep(AGAIN).await.expect("nobody interrupts it");
     };
-    let senders: Vec<_> = (0..SENDERS)
-        .map(|first| spawn(send(app.clone(), first, plan.clone(), sending.clone())))
-        .collect();
+    let pausing = spawn(pause(app.clone(), plan.pauses, is_over.clone()));
+    let sent = append_to(&place.join("sent"));
+    let sending = Rc::new(Sending { plan: plan.clone(), app, calls: Cell::new(0), sent });
+    let senders: Vec<_> = (0..SENDERS).map(|first| spawn(send(first, sending.clone()))).collect();
     for sender in senders {
         sender.await.expect("it sends");
     }
     // What is left is done in worse weather for a while, and then in better.
-    let (jobs, mut before, mut since) = (plan.jobs, 0, Instant::now());
+    let python = python(if rabbit.is_some() { Kind::Rabbit } else { Kind::Sqlite });
+    let python = python.find().expect("the caller has looked for it");
+    let (mut before, mut since) = (0, Instant::now());
     loop {
         sleep(LOOK).await.expect("nobody interrupts it");
-        let done = recorded(place).into_iter().collect::<BTreeSet<_>>().len();
-        if done != before {
-            (before, since) = (done, Instant::now());
+        let told = json!({"dead": null, "queues": []});
+        let open = audit(&python, place, told).await.open;
+        if open != before {
+            (before, since) = (open, Instant::now());
         }
-        if done == jobs || since.elapsed() > plan.patience {
+        if open == 0 || since.elapsed() > plan.patience {
             break;
         }
     }
@@ -113,45 +143,101 @@ async fn under_faults(
     weather.is_bad.set(false);
     let kills = killing.await.expect("it kills");
     let restarts = restarting.await.expect("it restarts");
-    drop(app);
-    let (left, dead) = leftovers(direct, rabbit).await;
+    let pauses = pausing.await.expect("it pauses");
+    let calls = sending.calls.get();
+    drop(sending);
+    let audit = final_audit(&python, place, rabbit).await;
     for worker in workers.borrow_mut().iter_mut() {
         end(worker);
     }
-    let all = recorded(place);
-    let done = all.iter().collect::<BTreeSet<_>>().len();
     Counts {
-        jobs,
-        sent: sending.sent.get(),
-        confirmed: sending.confirmed.get(),
-        done,
-        duplicates: all.len() - done,
+        calls,
         kills,
         restarts,
         cuts: weather.cuts.get(),
-        left,
-        dead,
+        pauses,
         time: begun.elapsed(),
+        audit,
     }
 }
 
 /// Sends each of its jobs until it is confirmed.
-async fn send(app: App, first: u64, plan: Plan, counts: Rc<Sending>) {
+async fn send(first: u64, sending: Rc<Sending>) {
+    let plan = &sending.plan;
     for number in (first..plan.jobs as u64).step_by(SENDERS as usize) {
-        let call = if plan.is_early { record_early.with(number) } else { record.with(number) };
-        let call = call.id(format!("job-{number}")).on(&app);
-        // Most ignore their value, and for some an outcome is sent.
-        let call = if number % 10 == 0 { call } else { call.ignore_result() };
-        loop {
-            counts.sent.set(counts.sent.get() + 1);
-            match call.clone().send().await {
-                Ok(_) => break,
-                Err(error) => eprintln!("job {number} is sent again: {error}"),
-            }
+        let work = if plan.is_early { Work::Plain } else { Work::of(number) };
+        let (kind, values) = match work {
+            Work::Plain => ("plain", Vec::new()),
+            Work::Later | Work::Endless => ("revoked", Vec::new()),
+            Work::Fails => ("fails", Vec::new()),
+            Work::Chain => ("chain", vec![number + 2]),
+            Work::Chord(size) => ("chord", vec![size, size * (size + 1) / 2]),
+        };
+        let mut file = &sending.sent;
+        file.write_all(line(kind, number, &values).as_bytes()).expect("it is written");
+        while let Err(error) = send_once(&sending, number, work).await {
+            eprintln!("{kind} {number} is sent again: {error}");
             sleep(AGAIN).await.expect("nobody interrupts it");
         }
-        counts.confirmed.set(counts.confirmed.get() + 1);
+        if matches!(work, Work::Later | Work::Endless) {
+            let is_running = work == Work::Endless;
+            if is_running {
+                sleep(RUNNING).await.expect("nobody interrupts it");
+            }
+            let control = sending.app.control();
+            while let Err(error) = control.revoke(&format!("job-{number}"), is_running).await {
+                eprintln!("job {number} is revoked again: {error}");
+                sleep(AGAIN).await.expect("nobody interrupts it");
+            }
+        }
         sleep(plan.pause).await.expect("nobody interrupts it");
+    }
+}
+
+async fn send_once(sending: &Sending, number: u64, work: Work) -> Result<(), SendError> {
+    let (app, id) = (&sending.app, format!("job-{number}"));
+    sending.calls.set(sending.calls.get() + 1);
+    match work {
+        Work::Plain => {
+            let is_early = sending.plan.is_early;
+            let call = if is_early { record_early.with(number) } else { record.with(number) };
+            let call = call.id(id).on(app);
+            // Most ignore their value, and for some an outcome is sent.
+            let call = if number % 10 == 0 { call } else { call.ignore_result() };
+            call.send().await.map(drop)
+        }
+        Work::Later => {
+            unwanted.with(number).id(id).countdown(PENDING).on(app).send().await.map(drop)
+        }
+        Work::Endless => unwanted.with(number).id(id).on(app).send().await.map(drop),
+        Work::Fails => fails.with(number).id(id).on(app).send().await.map(drop),
+        Work::Chain => {
+            let chain = link.with(number).then(link).then(end_of_chain.after(number));
+            chain.on(app).send().await.map(drop)
+        }
+        Work::Chord(size) => {
+            let chord = map(link, 0..size).then(sum.after(number));
+            chord.on(app).send().await.map(drop)
+        }
+    }
+}
+
+/// Pauses the queue for a while, and then again.
+async fn pause(app: App, every: Duration, is_over: Rc<Cell<bool>>) -> usize {
+    let (mut pauses, control) = (0, app.control());
+    loop {
+        sleep(every).await.expect("nobody interrupts it");
+        if is_over.get() {
+            return pauses;
+        }
+        if control.pause(QUEUE).await.is_ok_and(|told| !told.is_empty()) {
+            pauses += 1;
+            sleep(PAUSED).await.expect("nobody interrupts it");
+        }
+        // Without an answer, no worker may have got it.
+        while control.resume(QUEUE).await.map_or(true, |told| told.is_empty()) {
+            sleep(AGAIN).await.expect("nobody interrupts it");
+        }
     }
 }
 
@@ -179,7 +265,7 @@ async fn kill(
         let mut workers = workers.borrow_mut();
         let at = random::range(0..workers.len() as u64) as usize;
         end(&mut workers[at]);
-        workers[at] = start(&url, &place);
+        workers[at] = start(&url, &place, at);
         kills += 1;
     }
 }
@@ -208,32 +294,45 @@ async fn restart(rabbit: Option<Server>, every: Duration, is_over: Rc<Cell<bool>
     restarts
 }
 
-/// So many of the dead are shown.
-const SHOWN: usize = 20;
+/// What the files of a run say, and the broker where `told` says how it is asked.
+async fn audit(python: &Path, place: &Path, told: Value) -> Audit {
+    let mut command = Command::new(python);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/faults/audit.py");
+    command.arg(script).arg(place).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let said = blocking(move || {
+        let mut child = command.spawn().expect("Python runs");
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(told.to_string().as_bytes()).expect("it reads");
+        drop(input);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "the audit has failed");
+        output.stdout
+    });
+    serde_json::from_slice(&said.await.expect("nobody interrupts it")).expect("an audit")
+}
 
-/// What is left at the broker once the workers have had the time to acknowledge.
-async fn leftovers(url: &str, rabbit: Option<Server>) -> (u64, u64) {
-    let broker = open(url).await.expect("it connects");
-    broker.declare(QUEUE, &Default::default()).await.expect("it is there");
+/// The same once the workers have had the time to acknowledge.
+async fn final_audit(python: &Path, place: &Path, rabbit: Option<Server>) -> Audit {
     let (mut before, mut since) = (u64::MAX, Instant::now());
     loop {
-        let counts = broker.counts(QUEUE).await.expect("they are counted");
-        let mut left = counts.ready + counts.taken.unwrap_or(0) + counts.delayed;
-        if let Some(rabbit) = &rabbit {
-            // Also those that were delivered and not acknowledged.
-            let queues = rabbit.command("ctl list_queues -p case1 messages --no-table-headers");
-            let all: u64 = queues.iter().filter_map(|line| line.trim().parse::<u64>().ok()).sum();
-            // They are counted one after the other.
-            left = all.saturating_sub(counts.dead);
-        }
-        if left != before {
-            (before, since) = (left, Instant::now());
-        }
-        if left == 0 || since.elapsed() > LEFT_PATIENCE {
-            for dead in broker.dead(QUEUE, SHOWN).await.expect("they are read") {
-                eprintln!("{} is dead: {}", dead.message.job().unwrap_or_default(), dead.reason);
+        let told = match &rabbit {
+            None => json!({"dead": {"file": place.join(DATABASE)}, "queues": []}),
+            Some(rabbit) => {
+                let (asked, port) = (rabbit.clone(), rabbit.port());
+                let list = "ctl list_queues -p case1 name messages --no-table-headers";
+                // Also those that were delivered and not acknowledged.
+                let queues = blocking(move || asked.command(list)).await;
+                let queues = queues.expect("nobody interrupts it");
+                json!({"dead": {"port": port, "host": "case1"}, "queues": queues})
             }
-            return (left, counts.dead);
+        };
+        let audit = audit(python, place, told).await;
+        if audit.left != before {
+            (before, since) = (audit.left, Instant::now());
+        }
+        let is_done = audit.left == 0 && audit.wrong.is_empty();
+        if is_done || since.elapsed() > LEFT_PATIENCE {
+            return audit;
         }
         sleep(LOOK).await.expect("nobody interrupts it");
     }

@@ -1,10 +1,11 @@
 //! Processes that are killed or hang. The fault run of the example, in its short form: workers and broker are killed,
-//! connections cut, and each job is done. Below, processes of a SQLite database.
+//! connections cut, and each job is done. Below, processes of a SQLite database, and leaders of schedules.
 //!
 //! The processes are this program itself, told by the environment what to be.
 
 mod hangs;
 mod kills;
+mod leaders;
 #[path = "../../examples/faults/plan.rs"]
 mod plan;
 #[path = "../../examples/faults/proxy.rs"]
@@ -25,11 +26,13 @@ fn role() {
     roles::play();
     hangs::play();
     kills::play();
+    leaders::play();
 }
 
 /// The broker of a run: a RabbitMQ, or none for SQLite. Without it, the test is skipped.
 #[track_caller]
 fn broker(kind: Kind) -> Option<Option<Server>> {
+    run::python(kind).find_or_skip()?;
     match kind {
         Kind::Sqlite => Some(None),
         Kind::Rabbit => Server::start_or_skip(xtask::Kind::RabbitMq).map(Some),
@@ -42,7 +45,8 @@ fn each_job_is_done(kind: Kind) {
     let counts = run::run(&Plan::short(kind), broker);
     println!("{counts}");
     assert!(counts.is_good(), "{counts}");
-    assert!(counts.kills > 3, "{counts}");
+    assert!(counts.kills > 3 && counts.pauses > 0, "{counts}");
+    assert!(counts.audit.revoked > 0, "{counts}");
     if kind == Kind::Rabbit {
         assert!(counts.restarts > 0 && counts.cuts > 3, "{counts}");
     }
@@ -56,8 +60,8 @@ fn what_is_lost_is_seen(kind: Kind) {
     let early = Plan { is_early: true, patience: Duration::from_secs(8), ..short };
     let counts = run::run(&early, broker);
     println!("{counts}");
-    assert!(counts.lost() > 0 && !counts.is_good(), "{counts}");
-    assert_eq!(counts.left, 0, "{counts}");
+    assert!(counts.audit.open > 0 && !counts.is_good(), "{counts}");
+    assert_eq!(counts.audit.left, 0, "{counts}");
 }
 
 #[test]
