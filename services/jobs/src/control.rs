@@ -9,6 +9,7 @@ pub(crate) mod events;
 mod info;
 mod known;
 pub(crate) mod revoked;
+mod sent;
 pub(crate) mod serve;
 pub(crate) mod settings;
 mod state_file;

@@ -135,7 +135,10 @@ impl History {
         let is_late = job.ended.is_some()
             && matches!(state, "received" | "started" | "sent")
             && job.ended.is_some_and(|ended| event.at <= ended);
-        job.worker = shortened(&event.worker);
+        // The sender of a job is no worker.
+        if state != "sent" {
+            job.worker = shortened(&event.worker);
+        }
         for (kept, name) in [(&mut job.name, "name"), (&mut job.arguments, "args")] {
             if let Some(told) = text(name) {
                 *kept = told;

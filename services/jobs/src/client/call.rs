@@ -189,13 +189,13 @@ impl<T> Call<T> {
         app.check_priority(&queue, message.priority).await?;
         let id = JobId(message.correlation_id.clone().unwrap_or_default());
         if self.signature.ignore_result {
-            broker.publish(&queue, message, not_before).await?;
+            app.publish(&*broker, &queue, message, not_before).await?;
             return Ok(Handle::new(app, id, Origin::Ignored));
         }
         broker.expect(&mut message).await?;
         // From here on the outcome is expected, until the handle is dropped.
-        let handle = Handle::new(app, id, Origin::Sent);
-        broker.publish(&queue, message, not_before).await?;
+        let handle = Handle::new(app.clone(), id, Origin::Sent);
+        app.publish(&*broker, &queue, message, not_before).await?;
         Ok(handle)
     }
 }

@@ -118,7 +118,7 @@ async fn publish(
         return Err((outgoing, error));
     }
     let message = std::mem::take(&mut outgoing.message);
-    match broker.publish(&queue, message, outgoing.not_before).await {
+    match app.publish(broker, &queue, message, outgoing.not_before).await {
         Ok(()) => Ok(()),
         Err(PublishError { message, cause, .. }) => {
             outgoing.message = *message;

@@ -17,6 +17,9 @@ static NAMES: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct ControlSettings {
     name: RefCell<Option<String>>,
     pub(crate) sends_events: Cell<bool>,
+    pub(crate) sends_sent_events: Cell<bool>,
+    /// The number of jobs of which events were sent.
+    pub(crate) sent_clock: Cell<u64>,
     pub(crate) state_file: RefCell<Option<PathBuf>>,
     pub(crate) known: KnownWorkers,
     /// The queues of which the worker takes no messages until they are resumed.

@@ -662,3 +662,33 @@ fn cancels_before_a_close_are_sent() {
         assert_eq!(worker.end().await.stats.all.revoked, 100);
     });
 }
+
+/// Of each job that an application sends, and of those that its worker sends after another one.
+#[test]
+fn sent_events_tell_of_jobs_before_a_worker_does() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let asker = client(&store).await;
+        let app = App::on(Rc::new(store.open())).named("one@here").jobs(add);
+        let worker = Running::start(&app.send_sent_events(true), SECOND).await;
+        let sender = App::on(Rc::new(store.open())).send_sent_events(true).connect().await.unwrap();
+        let mut stream = asker.control().events().await.unwrap();
+        add.with(1, 2).on(&asker).send().await.unwrap();
+        let late = add.with(1, 2).on(&sender).countdown(1_000 * SECOND).send().await.unwrap();
+        let chained = add.with(1, 2).then(add.after(3)).on(&sender).send().await.unwrap();
+        assert_eq!(chained.wait().await.unwrap(), 6);
+        worker.end().await;
+        let mut events = Vec::new();
+        while let Ok(event) = timeout_after(SECOND, stream.next()).await {
+            events.extend(event.ok().filter(|event| event.kind == "task-sent"));
+        }
+        let jobs: Vec<_> = events.iter().map(|event| event.job.as_deref().unwrap()).collect();
+        assert_eq!((jobs.len(), jobs[0], jobs[2]), (3, &*late.id().0, &*chained.id().0));
+        let of = |name: &str| events[0].fields[name].clone();
+        assert_eq!(
+            (of("name"), of("args"), of("queue")),
+            ("tests.add".into(), "(1,2)".into(), "pikake".into())
+        );
+        assert!(of("eta").is_string());
+    });
+}
