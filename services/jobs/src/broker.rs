@@ -154,6 +154,16 @@ pub trait Broker: fmt::Debug {
         })
     }
 
+    /// Prepares for a chord of so many members, before they are sent.
+    fn begin_chord<'a>(
+        &'a self,
+        chord: &'a str,
+        size: u32,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        let _ = (chord, size);
+        Box::pin(async { Ok(()) })
+    }
+
     /// Adds a member of a chord. Once all members are there, returns them in their order: the caller then sends the job that
     /// follows them, and calls [`end_chord`](Self::end_chord).
     ///
@@ -169,6 +179,11 @@ pub trait Broker: fmt::Debug {
     /// Forgets a chord, whose following job was sent. A chord that is not there is no error.
     fn end_chord<'a>(&'a self, _chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// Whether chords are counted where Celery counts them, so that its workers may run members. By default they are not.
+    fn shares_chords(&self) -> bool {
+        false
     }
 
     /// Stores the outcome of a message's job, or sends it to the waiter. A broker that keeps no outcomes may take it for sent

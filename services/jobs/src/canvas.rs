@@ -21,6 +21,8 @@ pub(crate) enum Action {
     /// Store the outcome of the job of a message that is not to run any more. The message has an id and a `reply_to`, if
     /// anything.
     Store(Box<Message>, Outcome),
+    /// Prepare for a chord of so many members.
+    BeginChord(String, u32),
     /// Add a member to its chord.
     Join(Box<Joining>),
     /// Forget a chord.

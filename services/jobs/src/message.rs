@@ -82,7 +82,8 @@ pub enum OutcomeState {
 pub struct ChordMember {
     /// The id of the chord's group.
     pub chord: String,
-    /// How many members the chord has.
+    /// How many members the chord has; 0 if the broker has been told (see
+    /// [`shares_chords`](crate::Broker::shares_chords)).
     pub size: u32,
     /// The member's place among them.
     pub index: u64,

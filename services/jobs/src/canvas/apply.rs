@@ -19,7 +19,7 @@ const MAX_NESTING: u32 = 64;
 /// chord. A small message may ask for very large ones, since each of many members has its own copy.
 const MOST_BYTES: usize = 256 << 20;
 
-/// The option of a chord's body that says how many members the chord has. Our own: Celery has the number in Redis.
+/// The option of a chord's body that says how many members the chord has. Our own: Celery has the number in Redis alone.
 pub(crate) const CHORD_SIZE: &str = "pikake_chord_size";
 
 /// An option that changes where a job goes, and that cannot be followed here.
@@ -362,6 +362,9 @@ impl Applying<'_> {
         let size = u32::try_from(size).map_err(|_| Refused::new("a chord in it is too large"))?;
         body.set(CHORD_SIZE, &size);
         let id = id.unwrap_or_else(|| self.next_id());
+        if !self.is_checking {
+            self.actions.push(Action::BeginChord(id.clone(), size));
+        }
         let mut args = given.args;
         args.extend(signature.args.iter().cloned());
         let args = if signature.immutable { Vec::new() } else { args };

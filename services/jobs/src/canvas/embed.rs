@@ -71,11 +71,13 @@ impl Embed {
     }
 
     /// Whether everything that follows can be followed, as far as this job's worker has to.
-    pub(crate) fn check(&self) -> Result<(), Refused> {
-        if let Some(body) = &self.chord {
+    ///
+    /// `shares_chords`: whether Celery's chords can be counted.
+    pub(crate) fn check(&self, shares_chords: bool) -> Result<(), Refused> {
+        if let (Some(body), false) = (&self.chord, shares_chords) {
             if CanvasSignature::read(body)?.option::<u32>(CHORD_SIZE)?.is_none() {
                 return Err(Refused::new(
-                    "it is a member of a chord that Celery counts in its result backend",
+                    "it is a member of a chord that Celery counts in its result backend (see `App::results`)",
                 ));
             }
         }
@@ -109,7 +111,7 @@ impl Embed {
     /// The member that joins its chord after its outcome is stored.
     fn join(&self, ended: &Ended<'_>, outcome: &Outcome) -> Option<Action> {
         let body = self.chord.clone()?;
-        let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()??;
+        let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()?.unwrap_or_default();
         let chord = ended.text("group")?.to_owned();
         let index = ended.message.headers.get("group_index").and_then(Value::as_u64);
         let (index, id) = (index.unwrap_or_default(), ended.id().to_owned());
@@ -255,7 +257,7 @@ fn of(signature: &CanvasSignature, option: &str) -> Vec<CanvasSignature> {
 /// How a job that does not run any more joins the chord whose member it is.
 fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option<Action> {
     let body = signature.raw_option("chord")?;
-    let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()??;
+    let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()?.unwrap_or_default();
     let chord = signature.option("group_id").ok()??;
     let index = signature.option("group_index").ok()?.unwrap_or_default();
     let member = ChordMember::new(chord, size, index, id, outcome.clone());

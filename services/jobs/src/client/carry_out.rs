@@ -32,6 +32,16 @@ pub(crate) async fn carry_out(
                     return Err(error);
                 }
             }
+            Action::BeginChord(chord, size) => {
+                if let Err(error) = broker.begin_chord(&chord, size).await {
+                    if is_worth_a_retry(&error) {
+                        actions.push_front(Action::BeginChord(chord, size));
+                    }
+                    return Err(error);
+                }
+            }
+            // Of a chord that Celery counts elsewhere.
+            Action::Join(joining) if joining.member.size == 0 && !broker.shares_chords() => {}
             Action::Join(joining) => match broker.join_chord(&joining.member).await {
                 Ok(None) => {}
                 Ok(Some(members)) => {

@@ -1,6 +1,7 @@
 //! Outcomes in Redis, where Celery's backend has them: one key for each job, announced on the channel of that name.
 
 mod address;
+mod chords;
 mod link;
 mod protocol;
 mod stream;
@@ -82,6 +83,11 @@ impl RedisResults {
         }
     }
 
+    /// How many seconds keys are kept; `0`: for good.
+    fn lifetime(&self) -> String {
+        self.address.expires.as_secs().to_string()
+    }
+
     pub(crate) async fn outcome(&self, job: &JobId) -> Result<Option<Outcome>, BrokerError> {
         let key = key_of(job);
         let replies = self.ask(&[&[b"GET", key.as_bytes()]]).await?;
@@ -114,10 +120,10 @@ impl RedisResults {
             let why = format!("its outcome of {} bytes is too large for Redis", meta.len());
             return Err(BrokerError::Refused(why));
         }
-        let (key, expires) = (key.as_bytes(), self.address.expires.as_secs().to_string());
-        let set: &[&[u8]] = match self.address.expires {
-            Duration::ZERO => &[b"SET", key, &meta],
-            _ => &[b"SETEX", key, expires.as_bytes(), &meta],
+        let (key, lifetime) = (key.as_bytes(), self.lifetime());
+        let set: &[&[u8]] = match lifetime.as_str() {
+            "0" => &[b"SET", key, &meta],
+            seconds => &[b"SETEX", key, seconds.as_bytes(), &meta],
         };
         // Both or none: an outcome that is stored and not announced would leave its waiters waiting.
         let publish: &[&[u8]] = &[b"PUBLISH", key, &meta];

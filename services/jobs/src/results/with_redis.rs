@@ -71,6 +71,10 @@ impl Broker for WithRedis {
         self.broker.give_back(receipt)
     }
 
+    fn holds(&self, receipt: Receipt) -> bool {
+        self.broker.holds(receipt)
+    }
+
     fn bury(
         &self,
         receipt: Receipt,
@@ -86,6 +90,13 @@ impl Broker for WithRedis {
 
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
         self.broker.counts(queue)
+    }
+
+    fn counts_of<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> LocalFuture<'a, Result<Vec<Result<Counts, BrokerError>>, BrokerError>> {
+        self.broker.counts_of(queues)
     }
 
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
@@ -117,15 +128,27 @@ impl Broker for WithRedis {
         })
     }
 
+    fn begin_chord<'a>(
+        &'a self,
+        chord: &'a str,
+        size: u32,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(self.results.begin_chord(chord, size))
+    }
+
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
     ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
-        self.broker.join_chord(member)
+        Box::pin(self.results.join_chord(member))
     }
 
     fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.broker.end_chord(chord)
+        Box::pin(self.results.end_chord(chord))
+    }
+
+    fn shares_chords(&self) -> bool {
+        true
     }
 
     fn store<'a>(
@@ -134,6 +157,10 @@ impl Broker for WithRedis {
         outcome: Outcome,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move { self.results.store(message, &outcome).await })
+    }
+
+    fn flush(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.broker.flush()
     }
 
     fn outcome<'a>(
@@ -197,5 +224,27 @@ impl Broker for WithRedis {
 
     fn as_any(&self) -> Option<&dyn Any> {
         self.broker.as_any()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The methods that a text has between these two lines.
+    fn methods<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
+        let (_, rest) = text.split_once(from).unwrap();
+        let (part, _) = rest.split_once(to).unwrap();
+        let names = part.lines().filter_map(|line| line.strip_prefix("    fn "));
+        names.map(|name| name.split(['<', '(']).next().unwrap()).collect()
+    }
+
+    /// A method with a default that is not handed on would hide that of the broker.
+    #[test]
+    fn each_method_is_handed_on() {
+        let contract = methods(include_str!("../broker.rs"), "pub trait Broker", "\n}\n");
+        let here = methods(include_str!("with_redis.rs"), "impl Broker for WithRedis", "\n}\n");
+        let by_default: Vec<_> = contract.difference(&here).copied().collect();
+        assert_eq!(by_default, ["expect_later", "keeps_outcomes"]);
     }
 }

@@ -163,7 +163,9 @@ impl Run {
                 Outcome::error(OutcomeState::Failure, "NotRegistered", "celery.exceptions", &why);
             return Verdict::Bury(reason, Some(outcome));
         };
-        if let Err(why) = embed.and_then(|embed| embed.map_or(Ok(()), |embed| embed.check())) {
+        if let Err(why) = embed.and_then(|embed| {
+            embed.map_or(Ok(()), |embed| embed.check(self.worker.broker.shares_chords()))
+        }) {
             let reason = format!("its workflow cannot be followed: {why}");
             tracing::warn!(id = request.id, job = request.job, reason, "a job is not run");
             let failed = Failure::new("InvalidTaskError", "celery.exceptions", &*reason);

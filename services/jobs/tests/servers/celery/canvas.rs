@@ -8,13 +8,13 @@ use super::from_celery::{add, fail};
 use super::{QUEUE, Running, python, with_celery};
 
 /// The queue of the jobs that run here. The other one is Celery's.
-const HERE: &str = "here";
+pub(crate) const HERE: &str = "here";
 
 pub(crate) fn here(url: &str) -> App {
     App::new(url).unwrap().default_queue(HERE).route("*.there", QUEUE)
 }
 
-fn signature(queue: &str, task: &str, args: Value) -> Value {
+pub(crate) fn signature(queue: &str, task: &str, args: Value) -> Value {
     json!({"task": task, "args": args, "options": {"queue": queue}})
 }
 

@@ -1,0 +1,175 @@
+//! Chords, counted where Celery's workers count them, so that their members may run here and there.
+//!
+//! The keys of a chord are those of Celery's backend, all named after the id of the chord's group:
+//!
+//! | key | has |
+//! | --- | --- |
+//! | `.j` | the ends of the members, by their places: `[1, id, state, result]` each |
+//! | `.d` | the members that have ended, so that none counts twice |
+//! | `.s`, `.t` | how many members there are: a number, and one to add |
+//! | `.c` | the claim of the worker that sends the job after the members; `done` once it is sent |
+//! | none | the shape of the members' values, if there are groups among the members |
+//!
+//! A script adds a member and claims the chord in one step, so one worker gets all members. The claim of a member has the
+//! same name in each of its runs: a run that follows a lost worker takes the claim over.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::broker::BrokerError;
+use crate::message::{ChordMember, Outcome, OutcomeState};
+use crate::results::redis::RedisResults;
+use crate::results::redis::protocol::Reply;
+use crate::wire::failure::Failure;
+use crate::wire::ids;
+
+/// How long a claim lasts: long enough to send a job. Afterwards the end of another member's second run takes it over.
+const CLAIM_SECONDS: &str = "60";
+/// How long it is known that a chord has ended. Celery keeps it for as long.
+const DONE_SECONDS: &str = "300";
+
+/// Adds a member. Returns all members, with their places, once they are there and the claim is this member's.
+const JOIN: &str = "
+local ends, ended, size, more, claim = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local member, entry, place, lifetime, token, lease, known = unpack(ARGV)
+if redis.call('GET', claim) == 'done' then return false end
+if redis.call('SADD', ended, member) == 1 then redis.call('ZADD', ends, place, entry) end
+if known ~= '0' then redis.call('SET', size, known, 'NX') end
+if lifetime ~= '0' then
+    for at = 1, 4 do redis.call('EXPIRE', KEYS[at], lifetime) end
+end
+local wanted = redis.call('GET', size)
+if not wanted then return false end
+if redis.call('ZCARD', ends) < tonumber(wanted) + tonumber(redis.call('GET', more) or 0) then
+    return false
+end
+if not redis.call('SET', claim, token, 'NX', 'EX', lease) then
+    if redis.call('GET', claim) ~= token then return false end
+    redis.call('EXPIRE', claim, lease)
+end
+return redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES')
+";
+
+/// In an error of [`Outcome`]: Celery's has no traceback in its place among the ends.
+const TRACEBACK: &str = "traceback";
+
+fn key_of(chord: &str, part: &str) -> Vec<u8> {
+    format!("celery-taskset-meta-{chord}{part}").into_bytes()
+}
+
+impl RedisResults {
+    /// Notes how many members a chord has, before the members are sent.
+    pub(crate) async fn begin_chord(&self, chord: &str, size: u32) -> Result<(), BrokerError> {
+        let (key, size, lifetime) = (key_of(chord, ".s"), size.to_string(), self.lifetime());
+        let set: &[&[u8]] = match lifetime.as_str() {
+            "0" => &[b"SET", &key, size.as_bytes()],
+            seconds => &[b"SETEX", &key, seconds.as_bytes(), size.as_bytes()],
+        };
+        self.ask(&[set]).await.map(drop)
+    }
+
+    /// Adds a member, whose size is 0 if Celery has noted the chord's.
+    pub(crate) async fn join_chord(
+        &self,
+        member: &ChordMember,
+    ) -> Result<Option<Vec<ChordMember>>, BrokerError> {
+        let keys = [".j", ".d", ".s", ".t", ".c"].map(|part| key_of(&member.chord, part));
+        let (name, entry) = (format!("{}:{}", member.id, member.index), entry_of(member));
+        let token = ids::derived(&format!("{} {name}", member.chord), member.index);
+        let (place, size) = (member.index.to_string(), member.size.to_string());
+        let lifetime = self.lifetime();
+        let arguments = [&*name, &*entry, &*place, &*lifetime, &*token, CLAIM_SECONDS, &*size];
+        let mut command: Vec<&[u8]> = vec![b"EVAL", JOIN.as_bytes(), b"5"];
+        command.extend(keys.iter().map(Vec::as_slice));
+        command.extend(arguments.map(str::as_bytes));
+        let shape_key = key_of(&member.chord, "");
+        let replies = self.ask(&[&command, &[b"GET", &shape_key]]).await?;
+        let [Reply::List(ends), shape] = replies.as_slice() else { return Ok(None) };
+        let mut members = Vec::with_capacity(ends.len() / 2);
+        for pair in ends.chunks(2) {
+            let [Reply::Bytes(entry), Reply::Bytes(place)] = pair else {
+                return Err(unreadable(&member.chord));
+            };
+            let read = read_entry(entry, place, member);
+            members.push(read.ok_or_else(|| unreadable(&member.chord))?);
+        }
+        match shape {
+            Reply::Bytes(shape) => Ok(Some(shaped(shape, members, member))),
+            _ => Ok(Some(members)),
+        }
+    }
+
+    /// Removes a chord, whose following job was sent.
+    pub(crate) async fn end_chord(&self, chord: &str) -> Result<(), BrokerError> {
+        let [ends, ended, size, more, claim] =
+            [".j", ".d", ".s", ".t", ".c"].map(|part| key_of(chord, part));
+        let remove: &[&[u8]] = &[b"DEL", &ends, &ended, &size, &more];
+        let mark: &[&[u8]] = &[b"SETEX", &claim, DONE_SECONDS.as_bytes(), b"done"];
+        self.ask(&[&[b"MULTI"], remove, mark, &[b"EXEC"]]).await.map(drop)
+    }
+}
+
+fn unreadable(chord: &str) -> BrokerError {
+    BrokerError::Refused(format!("the members of chord `{chord}` in Redis cannot be read"))
+}
+
+/// The end of a member, as Celery writes it.
+fn entry_of(member: &ChordMember) -> String {
+    let mut result = member.outcome.result.clone();
+    if let (Value::Object(error), Some(text)) = (&mut result, &member.outcome.traceback) {
+        error.insert(TRACEBACK.to_owned(), text.as_str().into());
+    }
+    json!([1, member.id, member.outcome.state.as_str(), result]).to_string()
+}
+
+fn read_entry(entry: &[u8], place: &[u8], member: &ChordMember) -> Option<ChordMember> {
+    let (_, id, state, mut result): (Value, String, String, Value) =
+        serde_json::from_slice(entry).ok()?;
+    let state = OutcomeState::of(&state);
+    let traceback = match &mut result {
+        Value::Object(error) if state != OutcomeState::Success => error.remove(TRACEBACK),
+        _ => None,
+    };
+    let traceback = traceback.and_then(|text| text.as_str().map(str::to_owned));
+    // Without a place, a member of Celery's is behind all others: at infinity.
+    let place: f64 = std::str::from_utf8(place).ok()?.parse().ok()?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "places are small")]
+    let index = place as u64;
+    let outcome = Outcome::new(state, result).with_traceback(traceback);
+    Some(ChordMember::new(member.chord.clone(), member.size, index, id, outcome))
+}
+
+/// The members in the shape that Celery has noted: each group among them is one member with the list of its values.
+fn shaped(shape: &[u8], members: Vec<ChordMember>, member: &ChordMember) -> Vec<ChordMember> {
+    if members.iter().any(|member| member.outcome.state != OutcomeState::Success) {
+        return members;
+    }
+    let values: BTreeMap<&str, &Value> =
+        members.iter().map(|member| (&*member.id, &member.outcome.result)).collect();
+    let shape: Value = serde_json::from_slice(shape).unwrap_or_default();
+    // `{"result": [[id, parent], parts]}`, where a part is `[[id, parent], null]` or again a group.
+    let outcome = match value_at(&shape["result"], &values) {
+        Some(Value::Array(parts)) => {
+            let part = |(index, value): (u64, Value)| {
+                let (chord, id) = (member.chord.clone(), member.id.clone());
+                ChordMember::new(chord, member.size, index, id, Outcome::success(value))
+            };
+            return (0..).zip(parts).map(part).collect();
+        }
+        _ => Failure::new(
+            "ChordError",
+            "celery.exceptions",
+            "the shape of the chord's values in Redis does not fit its members",
+        ),
+    };
+    let (chord, id) = (member.chord.clone(), member.id.clone());
+    vec![ChordMember::new(chord, member.size, 0, id, outcome.into_outcome())]
+}
+
+fn value_at(shape: &Value, values: &BTreeMap<&str, &Value>) -> Option<Value> {
+    match &shape[1] {
+        Value::Array(parts) => parts.iter().map(|part| value_at(part, values)).collect(),
+        _ => values.get(shape[0][0].as_str()?).map(|value| (*value).clone()),
+    }
+}
