@@ -64,7 +64,8 @@ impl WorkerInfo {
         self.concurrency = stats["pool"]["max-concurrency"].as_u64();
         self.pid = stats["pid"].as_u64();
         if let Some(total) = stats["total"].as_object() {
-            self.processed = total.values().filter_map(Value::as_u64).sum();
+            let counts = total.values().filter_map(Value::as_u64);
+            self.processed = counts.fold(0, u64::saturating_add);
         }
         if let Some(active) = active.as_array() {
             self.running = active.len() as u64;

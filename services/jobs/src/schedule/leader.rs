@@ -60,6 +60,9 @@ const RENEW_EVERY: Duration = Duration::from_secs(600);
 /// The longest sleep until a time of the wall clock, which may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
+/// The shortest sleep: a schedule whose interval is shorter than a round leaves other tasks their turn.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -219,7 +222,7 @@ impl Leader<'_> {
         let until = |moment: SystemTime| moment.duration_since(wall_time()).unwrap_or_default();
         let next = self.state.next().filter(|_| self.is_worker).map_or(LONGEST_SLEEP, until);
         let renew = RENEW_EVERY.saturating_sub(self.written.elapsed());
-        next.min(renew).min(LONGEST_SLEEP)
+        next.min(renew).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
     }
 
     /// Sends the jobs that are due, and writes the state if it has changed.
@@ -279,7 +282,7 @@ impl Leader<'_> {
     }
 
     async fn write(&mut self) -> Result<(), BrokerError> {
-        self.state.version += 1;
+        self.state.version = self.state.version.saturating_add(1);
         let message = Note::State(self.state.clone()).message(ids::random());
         self.broker.publish(&self.queue, message, None).await.map_err(cause)?;
         (self.is_changed, self.written) = (false, Instant::now());
@@ -289,8 +292,10 @@ impl Leader<'_> {
     /// A state has come: the one that this leader has written, or one of an earlier leader.
     async fn add_state(&mut self, state: State, receipt: Receipt) -> Result<(), BrokerError> {
         if state.version < self.state.version {
+            // One of this leader's own has nothing new. Written again, there would always be an earlier one under way.
+            let before = self.state.clone();
             self.state.merge(state);
-            self.is_changed = true;
+            self.is_changed |= self.state != before;
             return self.broker.ack(receipt).await;
         }
         self.state.merge(state);

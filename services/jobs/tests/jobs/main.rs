@@ -19,6 +19,7 @@ mod log;
 mod meddled;
 mod messages;
 mod mixed;
+mod mutated;
 mod names;
 mod poison;
 mod priorities;

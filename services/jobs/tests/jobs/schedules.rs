@@ -209,6 +209,27 @@ fn a_stranger_adds_no_schedule_that_cannot_be() {
     });
 }
 
+/// The first state comes back when the second one is written.
+#[test]
+fn two_changes_at_once_write_two_states() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let worker = Running::start(&worker_of(&store, [ticks()]), SECOND).await;
+        sleep(SECOND).await.unwrap();
+        tell_leader(&store, r#"{"pause": "ticks"}"#).await;
+        tell_leader(&store, r#"{"resume": "ticks"}"#).await;
+        sleep(SECOND).await.unwrap();
+        let console = App::on(Rc::new(store.open())).connect().await.unwrap();
+        assert!(!console.schedules().list().await.unwrap()[0].is_paused);
+        worker.end().await;
+        let broker = store.open();
+        let mut states = broker.consume("pikake.schedules", 10).await.unwrap();
+        let state = states.next().await.unwrap().unwrap();
+        let state: serde_json::Value = serde_json::from_slice(&state.message.body).unwrap();
+        assert!(state["state"]["version"].as_u64().unwrap() < 10, "{state}");
+    });
+}
+
 /// More than a leader may hold.
 #[test]
 fn a_leader_gets_through_hundreds_of_messages_to_its_state() {
