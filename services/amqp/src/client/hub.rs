@@ -226,8 +226,9 @@ pub(crate) enum Answer {
 /// The task that waits for an answer; no task if the sender is `None`.
 pub(crate) struct Requester {
     pub(super) sender: Option<oneshot::Sender<Result<Answer, Error>>>,
-    /// The channel on which an unclaimed answer to basic.get is requeued.
-    pub(super) channel: Option<Rc<ChannelInner>>,
+    /// The channel on which an unclaimed answer to basic.get is requeued. A request that nobody waits for keeps no channel
+    /// open, and no connection: the broker may never answer.
+    pub(super) channel: Option<Weak<ChannelInner>>,
 }
 
 impl Requester {

@@ -91,47 +91,95 @@ enum Pieces {
     Flood,
     /// Heartbeats, ten in a second.
     Heartbeats,
-    /// The octets of a frame that is long.
+    /// The octets of a frame that is long, ten in a second.
     Octets,
+    /// The same, one in a second.
+    SlowOctets,
+    /// Nothing.
+    Silence,
 }
 
-async fn say(pieces: Pieces, stream: pikake_net::TcpStream) -> std::io::Result<()> {
+/// Answers as a broker does, until the client has been answered so often. Without a limit of its own, a broker says
+/// connection.start, tune and open-ok.
+async fn answer(stream: &pikake_net::TcpStream, answers: usize) -> std::io::Result<()> {
+    let broker = Broker::new();
+    let id = broker.connect();
+    let mut buffer = [0; 4096];
+    let mut answered = 0;
+    while answered < answers {
+        let length = stream.read(&mut buffer).await?;
+        broker.input(id, &buffer[..length]);
+        let output = broker.output(id).0;
+        answered += usize::from(!output.is_empty());
+        stream.write_all(&output).await?;
+    }
+    Ok(())
+}
+
+async fn say(answers: usize, pieces: Pieces, stream: pikake_net::TcpStream) -> std::io::Result<()> {
     const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, 0xce];
-    if let Pieces::Octets = pieces {
+    answer(&stream, answers).await?;
+    if let Pieces::Octets | Pieces::SlowOctets = pieces {
         stream.write_all(&[1, 0, 0, 0, 0, 0xff, 0xff]).await?;
     }
     loop {
         match pieces {
             Pieces::Flood => stream.write_all(&HEARTBEAT.repeat(1_000)).await?,
             Pieces::Heartbeats => stream.write_all(&HEARTBEAT).await?,
-            Pieces::Octets => stream.write_all(&[0]).await?,
+            Pieces::Octets | Pieces::SlowOctets => stream.write_all(&[0]).await?,
+            Pieces::Silence => {}
         }
-        if !matches!(pieces, Pieces::Flood) {
-            sleep(SECOND / 10).await?;
+        match pieces {
+            Pieces::Flood => {}
+            Pieces::SlowOctets | Pieces::Silence => sleep(SECOND).await?,
+            _ => sleep(SECOND / 10).await?,
         }
     }
+}
+
+const ALL_PIECES: [Pieces; 5] =
+    [Pieces::Flood, Pieces::Heartbeats, Pieces::Octets, Pieces::SlowOctets, Pieces::Silence];
+
+/// How long a client runs that opens a connection and a channel, until its kernel has ended.
+fn ran_for(answers: usize, pieces: Pieces) -> Duration {
+    let mut sim = Sim::new(0);
+    sim.host("broker", move || async move {
+        let listener = TcpListener::bind("0.0.0.0:5672").await.unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            spawn(async move { drop(say(answers, pieces, stream).await) }).detach();
+        }
+    });
+    let ran = sim.run_here("client", async {
+        let address = crate::address();
+        let opened = async {
+            let connection = Connection::open(&address, Options::default()).await?;
+            connection.channel().await.map(drop)
+        };
+        timeout_after(8 * SECOND, opened).await
+    });
+    let ran = ran.unwrap_or_else(|failure| panic!("{answers} {pieces:?}: {failure}"));
+    let opened = ran.outcome.unwrap();
+    assert!(matches!(opened, Err(TimedOut)), "{answers} {pieces:?}: {opened:?}");
+    ran.report.time
 }
 
 /// Nothing of the client waits for such a peer, and the kernel ends at once.
 #[test]
 fn endless_handshake_ends_with_its_timeout() {
-    for pieces in [Pieces::Octets, Pieces::Heartbeats, Pieces::Flood] {
-        let mut sim = Sim::new(0);
-        sim.host("broker", move || async move {
-            let listener = TcpListener::bind("0.0.0.0:5672").await.unwrap();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                spawn(async move { drop(say(pieces, stream).await) }).detach();
-            }
-        });
-        let ran = sim.run_here("client", async {
-            let address = crate::address();
-            timeout_after(8 * SECOND, Connection::open(&address, Options::default())).await
-        });
-        let ran = ran.unwrap_or_else(|failure| panic!("{pieces:?}: {failure}"));
-        let opened = ran.outcome.unwrap();
-        assert!(matches!(opened, Err(TimedOut)), "{pieces:?}: {opened:?}");
-        let took = ran.report.time;
-        assert!(took >= 8 * SECOND && took < 9 * SECOND, "{pieces:?}: {took:?}");
+    for answers in 0..3 {
+        for pieces in ALL_PIECES {
+            let took = ran_for(answers, pieces);
+            assert!(took >= 8 * SECOND && took < 9 * SECOND, "{answers} {pieces:?}: {took:?}");
+        }
+    }
+}
+
+/// A connection that was opened is closed, for which the client waits three seconds.
+#[test]
+fn endless_channel_ends_with_its_timeout_and_the_close() {
+    for pieces in ALL_PIECES {
+        let took = ran_for(3, pieces);
+        assert!(took >= 8 * SECOND && took < 12 * SECOND, "{pieces:?}: {took:?}");
     }
 }

@@ -6,6 +6,7 @@ mod consumers;
 mod control;
 #[path = "../support/fake.rs"]
 mod fake;
+mod half_open;
 mod killed;
 mod losses;
 mod lost_messages;

@@ -130,7 +130,7 @@ impl ChannelInner {
         self.hub().until_ready().await?;
         let (sender, receiver) = oneshot::channel();
         // An unclaimed answer to basic.get is requeued.
-        let channel = Some(self.clone());
+        let channel = Some(Rc::downgrade(self));
         self.request(method, Requester { sender: Some(sender), channel })?;
         self.hub().answer(receiver).await
     }

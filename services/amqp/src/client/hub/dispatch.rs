@@ -110,7 +110,8 @@ impl Hub {
     }
 
     fn handle_reply(&self, requester: Requester, result: Result<Reply, Error>) {
-        let answer = result.map(|reply| match (reply, requester.channel) {
+        let channel = requester.channel.and_then(|channel| channel.upgrade());
+        let answer = result.map(|reply| match (reply, channel) {
             (Reply::Queue(queue), _) => Answer::Queue(queue),
             (Reply::Count(count), _) => Answer::Count(count),
             (Reply::Got(Some(content)), Some(channel)) => {
