@@ -4,6 +4,8 @@
 mod alarms;
 mod celery;
 mod end_to_end;
+#[cfg(feature = "amqp")]
+mod hostile;
 #[cfg(feature = "redis")]
 #[path = "../support/lines.rs"]
 mod lines;
