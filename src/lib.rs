@@ -183,6 +183,7 @@
 #![cfg_attr(not(feature = "signals"), doc = "[`interrupt_on_signals`]: #features")]
 #![cfg_attr(not(feature = "watch"), doc = "[`fs::watch`]: #features")]
 #![cfg_attr(not(feature = "jobs"), doc = "[`jobs`]: #features")]
+#![cfg_attr(not(feature = "jobs"), doc = "[`jobs::App::results`]: #features")]
 #![cfg_attr(not(feature = "jobs-amqp"), doc = "[`amqp`]: #features")]
 #![cfg_attr(not(feature = "tokio"), doc = "[`tokio`]: #features")]
 #![forbid(unsafe_code)]

@@ -100,8 +100,8 @@ impl Stop {
             AppError::Broker(error) => error,
             error => return Self::app(error),
         };
-        let is_lost_server =
-            matches!(error, BrokerError::Lost(_)) && !app.url().starts_with("sqlite://");
+        let is_lost_server = matches!(&error, BrokerError::Lost(why) if !is_of_results(why))
+            && !app.url().starts_with("sqlite://");
         let mut stop = Self::broker(app, error);
         if let (true, Some(message)) = (is_lost_server, &mut stop.message) {
             message.push_str(
@@ -116,6 +116,7 @@ impl Stop {
     pub(crate) fn broker(app: &App, error: BrokerError) -> Self {
         let url = app.redacted_url();
         let message = match error {
+            BrokerError::Lost(why) if is_of_results(&why) => why,
             BrokerError::Lost(why) => format!("the broker {url} cannot be reached: {why}"),
             BrokerError::Refused(why) => format!("the broker {url} refuses: {why}"),
             BrokerError::Io(error) => format!("the broker {url} failed: {error}"),
@@ -181,6 +182,11 @@ impl Stop {
         }
         ExitCode::from(self.code)
     }
+}
+
+/// Whether the Redis of the results is lost, and not the broker.
+fn is_of_results(why: &str) -> bool {
+    why.starts_with("no connection to Redis")
 }
 
 #[cfg(test)]
