@@ -206,6 +206,12 @@ pub trait Broker: fmt::Debug {
     /// Cancels one `expect`. Call exactly once per `expect`.
     fn forget(&self, job: &JobId);
 
+    /// Sets how long outcomes that this broker stores from now on are kept. Without this call, the broker has a length of its
+    /// own.
+    fn keep_outcomes(&self, length: Duration) {
+        let _ = length;
+    }
+
     /// Whether [`outcome`](Self::outcome) knows the outcomes of jobs that were not expected here, such as those of
     /// other processes. By default it does.
     fn keeps_outcomes(&self) -> bool {

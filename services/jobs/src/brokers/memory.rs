@@ -34,7 +34,8 @@ static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mu
 /// The queues and outcomes that brokers in memory share.
 ///
 /// Any number of brokers, of any kernels and threads, may be opened on a store. An expected outcome is kept until
-/// every waiter has forgotten it or closed its broker; other outcomes for an hour, ten thousand at most.
+/// every waiter has forgotten it or closed its broker; other outcomes for an hour ([`App::result_age`](crate::App::result_age)
+/// sets another length for the whole store), ten thousand at most.
 ///
 /// # Examples
 ///
@@ -254,7 +255,9 @@ impl Broker for MemoryBroker {
         &'a self,
         job: &'a JobId,
     ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
-        Box::pin(async move { self.0.change(|state, _| Ok(state.outcomes.get(job).cloned())) })
+        Box::pin(
+            async move { self.0.change(|state, now| Ok(state.outcomes.get(job, now).cloned())) },
+        )
     }
 
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
@@ -269,7 +272,7 @@ impl Broker for MemoryBroker {
                         // Queues without a consumer expire messages only here.
                         state.expire_all(now);
                     }
-                    let known = state.outcomes.get(job);
+                    let known = state.outcomes.get(job, now);
                     match known.filter(|outcome| outcome.state.is_final()) {
                         Some(outcome) => Ok(Ok(outcome.clone())),
                         None => {
@@ -311,6 +314,10 @@ impl Broker for MemoryBroker {
             let waiter = state.outcomes.forget(self.0.id, job);
             state.notify(waiter);
         });
+    }
+
+    fn keep_outcomes(&self, length: Duration) {
+        self.0.store.change(|state| state.outcomes.set_lifetime(length));
     }
 
     fn bus(&self) -> Option<&dyn Bus> {

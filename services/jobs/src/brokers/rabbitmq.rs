@@ -20,11 +20,11 @@ mod shared_channel;
 mod value;
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_amqp::{
     Address, Channel, Connection, ConsumeOptions, Message as Publishing, Options, State, short,
@@ -48,6 +48,9 @@ use crate::message::{ChordMember, JobId, Message, Outcome};
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
 const TRANSIENT: u8 = 1;
+
+/// How long an outcome is kept in a queue for results, unless the application says otherwise: Celery's length.
+const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// The broker that is RabbitMQ, over one connection.
 ///
@@ -88,6 +91,8 @@ struct Session {
     held_outcomes: Option<Rc<HeldOutcomes>>,
     routes: Routes,
     unsettled: Rc<UnsettledDeliveries>,
+    /// How long an outcome is kept in a queue for results.
+    outcome_life: Cell<Duration>,
     /// The channel that control messages go over, once there was one.
     bus: RefCell<Option<Channel>>,
     /// The channels over which members have joined chords whose end is open: a channel may hold messages of the chord, until
@@ -142,6 +147,7 @@ impl AmqpBroker {
             held_outcomes: opening.is_split.then(Rc::default),
             routes: Routes::default(),
             unsettled: Rc::default(),
+            outcome_life: Cell::new(OUTCOME_LIFE),
             chords: RefCell::default(),
             bus: RefCell::default(),
         })))
@@ -413,6 +419,7 @@ impl Broker for AmqpBroker {
                     .with_delivery_mode(TRANSIENT)
                     .with_content_type(short("application/json")?)
                     .with_content_encoding(short("utf-8")?)
+                    .with_expiration(short(&message::expiration(self.0.outcome_life.get()))?)
                     .with_correlation_id(short(&job.0)?);
                 let meta = outcome.to_meta(&job.0, wall_time());
                 let reply = to_queue(reply_to, properties, meta)?;
@@ -440,6 +447,10 @@ impl Broker for AmqpBroker {
 
     fn forget(&self, job: &JobId) {
         self.0.publisher.replies.forget(job);
+    }
+
+    fn keep_outcomes(&self, length: Duration) {
+        self.0.outcome_life.set(length);
     }
 
     /// An answer goes to the channel of the question, and nowhere else.

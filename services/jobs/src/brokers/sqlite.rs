@@ -31,7 +31,7 @@ use crate::broker::{
     PublishFailure, QueueOptions, Receipt,
 };
 use crate::brokers::sqlite::inbox::Inbox;
-use crate::brokers::sqlite::row::{Row, message, micros, time, wall_now};
+use crate::brokers::sqlite::row::{Row, message, micros, micros_of, time, wall_now};
 use crate::brokers::sqlite::statements as sql;
 use crate::brokers::sqlite::thread::{Failure, Link};
 use crate::message::{ChordMember, JobId, Message, Outcome};
@@ -56,9 +56,10 @@ const PURGED_AT_ONCE: usize = 50_000;
 /// lease has expired, after about a lease and a third of it. They count as delivered even if no consumer has seen them.
 /// Setting the clock ends no lease.
 ///
-/// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An outcome is kept for a day, or
+/// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An outcome is kept for a day
+/// ([`App::result_age`](crate::App::result_age) sets another length), or
 /// until the handle is dropped that waited for it; the outcome of a job that has ended twice, as one whose id was sent
-/// twice, for two days. Waiting for an outcome that is gone is [`BrokerError::NoOutcome`].
+/// twice, a day longer. Waiting for an outcome that is gone is [`BrokerError::NoOutcome`].
 ///
 /// # Examples
 ///
@@ -351,7 +352,11 @@ impl Broker for SqliteBroker {
         job: &'a JobId,
     ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
         let job = job.clone();
-        Box::pin(self.0.link.call(move |database| Ok(sql::outcome_of(&database.db, &job.0)?)))
+        Box::pin(
+            self.0
+                .link
+                .call(move |database| Ok(sql::outcome_of(&database.db, &job.0, wall_now())?)),
+        )
     }
 
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
@@ -427,8 +432,18 @@ impl Broker for SqliteBroker {
     fn forget(&self, job: &JobId) {
         if self.0.link.watches.forget(job) {
             let job = job.clone();
-            self.0.link.post(move |database| Ok(sql::forget(&database.db, &job.0, wall_now())?));
+            self.0.link.post(move |database| {
+                let dated = wall_now() + database.outcomes.ahead;
+                Ok(sql::forget(&database.db, &job.0, dated)?)
+            });
         }
+    }
+
+    fn keep_outcomes(&self, length: Duration) {
+        self.0.link.post(move |database| {
+            database.outcomes.ahead = micros_of(length) - micros_of(sql::OUTCOME_LIFE);
+            Ok(())
+        });
     }
 
     fn bus(&self) -> Option<&dyn Bus> {

@@ -85,6 +85,7 @@ pub(crate) struct Inner {
     pub(crate) max_deliveries: Cell<u32>,
     pub(crate) max_kills: Cell<u32>,
     pub(crate) buries_failed: Cell<bool>,
+    pub(crate) result_age: Cell<Option<Duration>>,
     pub(crate) processes: Cell<Option<usize>>,
     pub(crate) setup_hook: RefCell<Option<SetupHook>>,
     pub(crate) schedules: RefCell<Vec<Schedule>>,
@@ -169,6 +170,7 @@ impl App {
             max_deliveries: Cell::new(DEFAULT_MAX_DELIVERIES),
             max_kills: Cell::new(DEFAULT_MAX_KILLS),
             buries_failed: Cell::new(false),
+            result_age: Cell::new(None),
             processes: Cell::new(None),
             setup_hook: RefCell::default(),
             schedules: RefCell::default(),
@@ -245,6 +247,9 @@ impl App {
                 Some(url) => with_results(broker, &url).await?,
                 None => broker,
             };
+            if let Some(length) = self.0.result_age.get() {
+                broker.keep_outcomes(length);
+            }
             *self.0.broker.borrow_mut() = Some(broker);
             let disconnect = DisconnectOnDrop(&self);
             if prepares {

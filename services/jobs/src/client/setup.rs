@@ -180,6 +180,28 @@ impl App {
         self
     }
 
+    /// Sets how long the outcomes that this application's worker stores are kept: Celery's `result_expires`.
+    ///
+    /// | broker | without this call |
+    /// | --- | --- |
+    /// | `memory://` | an hour, ten thousand outcomes at most; an outcome with a handle is kept as long as the handle |
+    /// | `sqlite://` | a day |
+    /// | `App::results` | a day, or `expires` of the URL |
+    /// | RabbitMQ | a day, in a queue of Celery's `rpc://`; senders of this library get outcomes at once |
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let app = pikake::jobs::App::new("memory://")?.result_age(Duration::from_secs(600));
+    /// # Ok::<_, pikake::jobs::AppError>(())
+    /// ```
+    pub fn result_age(self, length: Duration) -> Self {
+        self.0.result_age.set(Some(length));
+        self
+    }
+
     /// Sets the hook that runs after connecting, before the worker consumes. A later call replaces an earlier one.
     ///
     /// The hook may declare queues, send jobs, and spawn tasks ([`App::spawn`]). The hook runs again only when the

@@ -36,6 +36,8 @@ pub(crate) struct RedisResults {
     channels: Rc<Channels>,
     expected: RefCell<BTreeMap<JobId, Expected>>,
     is_closed: Cell<bool>,
+    /// How long outcomes are kept; zero: until somebody deletes them.
+    outcome_life: Cell<Duration>,
 }
 
 /// A job whose outcome is expected here.
@@ -56,6 +58,7 @@ impl RedisResults {
     pub(crate) async fn open(address: Address) -> Result<Self, BrokerError> {
         Ok(Self {
             commands: Link::open(&address).await?,
+            outcome_life: Cell::new(address.expires),
             address,
             announcements: OnceCell::new(),
             channels: Rc::default(),
@@ -83,7 +86,7 @@ impl RedisResults {
         }
     }
 
-    /// How many seconds keys are kept; `0`: for good.
+    /// How many seconds keys of chords are kept; `0`: for good.
     fn lifetime(&self) -> String {
         self.address.expires.as_secs().to_string()
     }
@@ -98,6 +101,11 @@ impl RedisResults {
                 "`{key}` in Redis cannot be read: {error} (results are read as JSON, without compression)"
             ))),
         }
+    }
+
+    /// Sets how long outcomes are kept: a second at least.
+    pub(crate) fn keep_outcomes(&self, length: Duration) {
+        self.outcome_life.set(length.max(Duration::from_secs(1)));
     }
 
     /// Stores an outcome, and announces it. As at Celery, a success stays.
@@ -120,7 +128,7 @@ impl RedisResults {
             let why = format!("its outcome of {} bytes is too large for Redis", meta.len());
             return Err(BrokerError::Refused(why));
         }
-        let (key, lifetime) = (key.as_bytes(), self.lifetime());
+        let (key, lifetime) = (key.as_bytes(), self.outcome_life.get().as_secs().to_string());
         let set: &[&[u8]] = match lifetime.as_str() {
             "0" => &[b"SET", key, &meta],
             seconds => &[b"SETEX", key, seconds.as_bytes(), &meta],

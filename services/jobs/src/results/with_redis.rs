@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::broker::bus::Bus;
 use crate::broker::{
@@ -194,6 +194,11 @@ impl Broker for WithRedis {
         if self.broker.keeps_outcomes() {
             self.broker.forget(job);
         }
+    }
+
+    fn keep_outcomes(&self, length: Duration) {
+        self.broker.keep_outcomes(length);
+        self.results.keep_outcomes(length);
     }
 
     fn state(&self) -> String {

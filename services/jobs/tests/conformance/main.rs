@@ -67,6 +67,7 @@ macro_rules! broker {
                 outcomes::an_id_sent_by_two_has_an_outcome_for_both,
                 outcomes::a_job_that_has_ended_stays_so,
                 outcomes::progress_is_kept_until_the_end,
+                outcomes::removed_at_their_age,
                 schedules::one_consumer_at_a_time,
                 schedules::the_next_worker_leads_when_one_is_lost,
                 chords::whole_with_its_last_member,

@@ -200,3 +200,29 @@ pub(crate) async fn progress_is_kept_until_the_end(place: &dyn Place) {
     assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
     assert_eq!(one.outcome(&job).await.unwrap(), Some(Outcome::success(1.into())));
 }
+
+/// At a broker that keeps no outcomes, one that was sent to a queue.
+pub(crate) async fn removed_at_their_age(place: &dyn Place) {
+    let broker = place.open().await;
+    declare(&broker).await;
+    let is_kept = async |job: &str| match broker.keeps_outcomes() {
+        true => broker.outcome(&JobId(job.to_owned())).await.unwrap().is_some(),
+        false => broker.counts(QUEUE).await.unwrap().ready > 0,
+    };
+    let store = async |job: &str, length| {
+        broker.keep_outcomes(length);
+        let mut ended = message(job);
+        ended.reply_to = Some(QUEUE.to_owned());
+        broker.store(&ended, Outcome::success(1.into())).await.unwrap();
+    };
+    store("soon", QUIET).await;
+    let removed = async || {
+        while is_kept("soon").await {
+            sleep(QUIET).await.unwrap();
+        }
+    };
+    timeout_after(PATIENCE, removed()).await.expect("it is removed");
+    store("later", 100 * PATIENCE).await;
+    sleep(2 * QUIET).await.unwrap();
+    assert!(is_kept("later").await);
+}

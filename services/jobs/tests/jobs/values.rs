@@ -87,3 +87,24 @@ fn numbers_of_any_size() {
         worker.end().await;
     });
 }
+
+/// A handle that waits keeps an outcome, and is dropped here with its application.
+#[test]
+fn results_are_removed_at_their_age() {
+    crate::in_worlds(async || {
+        use pikake_jobs::{App, Handle};
+        let (app, store) = crate::app();
+        let app = app.result_age(10 * crate::SECOND).jobs(crate::add);
+        let worker = crate::Running::start(&app, crate::SECOND).await;
+        let sender = App::on(std::rc::Rc::new(store.open())).connect().await.unwrap();
+        let job = crate::add.with(1, 2).on(&sender).send().await.unwrap();
+        let known = Handle::<i64>::from_id(&app, job.id().clone());
+        assert_eq!(job.wait().await.unwrap(), 3);
+        sender.close().await.unwrap();
+        pikake_traps::sleep(9 * crate::SECOND).await.unwrap();
+        assert!(known.status().await.unwrap().is_some());
+        pikake_traps::sleep(2 * crate::SECOND).await.unwrap();
+        assert_eq!(known.status().await.unwrap(), None);
+        worker.end().await;
+    });
+}

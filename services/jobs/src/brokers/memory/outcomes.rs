@@ -12,7 +12,7 @@ use crate::broker::outcomes::replaces;
 use crate::message::{JobId, Outcome};
 
 /// How long an outcome without waiters is kept.
-pub(crate) const UNEXPECTED_LIFETIME: Duration = Duration::from_secs(3_600);
+const UNEXPECTED_LIFETIME: Duration = Duration::from_secs(3_600);
 
 /// How many outcomes without waiters are kept.
 pub(crate) const UNEXPECTED_LIMIT: usize = 10_000;
@@ -24,6 +24,8 @@ pub(crate) struct Outcomes {
     jobs: HashMap<JobId, Entry>,
     /// Outcomes without waiters, the oldest first. Some may since have been removed or expected again.
     unexpected: VecDeque<(SystemTime, JobId)>,
+    /// How long an outcome without waiters is kept, if not for [`UNEXPECTED_LIFETIME`].
+    lifetime: Option<Duration>,
 }
 
 /// A job's outcome and its waiters.
@@ -95,8 +97,21 @@ impl Outcomes {
         None
     }
 
-    pub(crate) fn get(&self, job: &JobId) -> Option<&Outcome> {
-        self.jobs.get(job)?.known.as_ref().map(|(outcome, _)| outcome)
+    /// Sets how long outcomes without waiters are kept.
+    pub(crate) fn set_lifetime(&mut self, length: Duration) {
+        self.lifetime = Some(length);
+    }
+
+    fn is_too_old(&self, since: SystemTime, now: SystemTime) -> bool {
+        let age = now.duration_since(since).unwrap_or_default();
+        age >= self.lifetime.unwrap_or(UNEXPECTED_LIFETIME)
+    }
+
+    pub(crate) fn get(&self, job: &JobId, now: SystemTime) -> Option<&Outcome> {
+        let entry = self.jobs.get(job)?;
+        let (outcome, since) = entry.known.as_ref()?;
+        let is_kept = entry.expected.is_some() || !self.is_too_old(*since, now);
+        is_kept.then_some(outcome)
     }
 
     /// The event for an outcome that this session expects, and when its job expires.
@@ -152,8 +167,7 @@ impl Outcomes {
     fn keep_unexpected(&mut self, job: JobId, now: SystemTime) {
         self.unexpected.push_back((now, job));
         while let Some((since, job)) = self.unexpected.front() {
-            let age = now.duration_since(*since).unwrap_or_default();
-            if self.unexpected.len() <= UNEXPECTED_LIMIT && age < UNEXPECTED_LIFETIME {
+            if self.unexpected.len() <= UNEXPECTED_LIMIT && !self.is_too_old(*since, now) {
                 break;
             }
             // The outcome may have been stored again, or expected, since it was queued here.

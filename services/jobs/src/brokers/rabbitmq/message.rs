@@ -67,6 +67,11 @@ pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Propertie
     Ok(properties)
 }
 
+/// How long a message waits in a queue at most.
+pub(crate) fn expiration(length: Duration) -> String {
+    length.min(LONGEST_EXPIRATION).as_millis().to_string()
+}
+
 /// The same of one that waits for its time first.
 pub(crate) fn headless(message: &Message, now: SystemTime) -> Result<Properties, Error> {
     let mut headers = table(&message.headers)?;

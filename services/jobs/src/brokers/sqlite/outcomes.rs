@@ -11,7 +11,7 @@ use pikake_sync::shared::Event;
 use rusqlite::{Connection, Result};
 
 use crate::brokers::sqlite::inbox::lock;
-use crate::brokers::sqlite::row::micros_of;
+use crate::brokers::sqlite::row::{micros_of, wall_now};
 use crate::brokers::sqlite::statements::{self as sql, OUTCOME_LIFE};
 use crate::message::{JobId, Outcome};
 
@@ -24,11 +24,14 @@ pub(crate) struct Outcomes {
     committed_last: Option<i64>,
     /// Outcomes to deliver once the transaction has been committed.
     stored: Vec<(JobId, Outcome)>,
+    /// How much longer than [`OUTCOME_LIFE`] outcomes are kept, in microseconds; negative: how much shorter. They are dated
+    /// ahead or back by it.
+    pub(crate) ahead: i64,
 }
 
 impl Outcomes {
     pub(crate) fn new(watches: Arc<Watches>) -> Self {
-        Self { watches, last: None, committed_last: None, stored: Vec::new() }
+        Self { watches, last: None, committed_last: None, stored: Vec::new(), ahead: 0 }
     }
 
     pub(crate) fn store(
@@ -38,7 +41,7 @@ impl Outcomes {
         outcome: Outcome,
         now: i64,
     ) -> Result<()> {
-        if sql::store(db, &job.0, &outcome, now)? && outcome.state.is_final() {
+        if sql::store(db, &job.0, &outcome, now, self.ahead)? && outcome.state.is_final() {
             self.stored.push((job, outcome));
         }
         Ok(())
@@ -49,7 +52,7 @@ impl Outcomes {
         if self.last.is_none() {
             self.last = Some(sql::last_outcome(db)?);
         }
-        sql::outcome_of(db, &job.0)
+        sql::outcome_of(db, &job.0, wall_now())
     }
 
     /// Notifies the waiters of the outcomes that other processes have stored; `true` if there were any.
@@ -58,7 +61,7 @@ impl Outcomes {
         for (id, job) in sql::outcomes_after(db, last)? {
             let job = JobId(job);
             if self.watches.get(&job).is_some() {
-                let outcome = sql::outcome_of(db, &job.0)?;
+                let outcome = sql::outcome_of(db, &job.0, wall_now())?;
                 if let Some(outcome) = outcome.filter(|outcome| outcome.state.is_final()) {
                     self.watches.arrive(&job, outcome);
                 }

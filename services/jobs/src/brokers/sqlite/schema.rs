@@ -29,7 +29,7 @@ const STATEMENTS: usize = 80;
 /// Times are microseconds since 1970, but for `clock.now` and `lease.until`, which are the database's own time
 /// (`lease.rs`). `rank` is minus the priority. An `id` is never used again, and orders the messages of a rank; a delayed
 /// message gets a new one when its time has come. `message.taken_by` is the lease under which the message is held. An outcome
-/// whose `since` lies in the future is not removed before that time.
+/// is removed a day after its `since`, which lies ahead or back if the outcome is to be kept longer or shorter.
 const TABLES: &str = "
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,

@@ -7,10 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::broker::outcomes::{CHORD_LIFETIME, replaces};
 use crate::brokers::sqlite::row::{Row, message, micros_of, number, outcome};
 use crate::brokers::sqlite::schema::CHORDS;
-use crate::message::{ChordMember, Outcome};
+use crate::message::{ChordMember, Outcome, OutcomeState};
 use crate::wire::request::DROPPED_ON_REPLAY;
 
-/// How long an outcome is kept. Celery keeps them for a day, too.
+/// How long an outcome is kept after its date. Celery keeps them for a day, too.
 pub(crate) const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// A message that was taken.
@@ -288,15 +288,20 @@ fn requeue_all(db: &Connection, lease: i64) -> Result<()> {
 }
 
 /// Stores an outcome, unless there is a better one; `false` if there is. The outcome of a job that has ended twice is dated
-/// ahead: two callers may have sent the job, and the one that forgets the outcome must not remove it for the other.
-pub(crate) fn store(db: &Connection, job: &str, new: &Outcome, now: i64) -> Result<bool> {
-    let old = outcome_of(db, job)?.map(|old| old.state);
-    let since = match old {
-        Some(old) if old.is_final() && new.state.is_final() => now + micros_of(OUTCOME_LIFE),
-        _ => now,
-    };
+/// ahead of others: two callers may have sent the job, and the one that forgets the outcome must not remove it for the other.
+/// All are dated ahead by `ahead`, to be kept longer than [`OUTCOME_LIFE`].
+pub(crate) fn store(
+    db: &Connection,
+    job: &str,
+    new: &Outcome,
+    now: i64,
+    ahead: i64,
+) -> Result<bool> {
+    let old = outcome_of(db, job, now)?.map(|old| old.state);
+    let ended_twice = new.state.is_final() && old.is_some_and(OutcomeState::is_final);
+    let since = now + ahead + if ended_twice { micros_of(OUTCOME_LIFE) } else { 0 };
     if old.is_some_and(|old| !replaces(new.state, old)) {
-        if since > now {
+        if ended_twice {
             let sql = "UPDATE outcome SET since = ?2 WHERE job = ?1";
             db.prepare_cached(sql)?.execute(params![job, since])?;
         }
@@ -309,10 +314,13 @@ pub(crate) fn store(db: &Connection, job: &str, new: &Outcome, now: i64) -> Resu
     Ok(true)
 }
 
-pub(crate) fn outcome_of(db: &Connection, job: &str) -> Result<Option<Outcome>> {
-    let sql = "SELECT state, result, traceback FROM outcome WHERE job = ?1";
+/// The outcome of a job, unless it is too old.
+pub(crate) fn outcome_of(db: &Connection, job: &str, now: i64) -> Result<Option<Outcome>> {
+    let sql = "SELECT state, result, traceback FROM outcome WHERE job = ?1 AND since >= ?2";
     db.prepare_cached(sql)?
-        .query_row([job], |row| Ok(outcome(row.get(0)?, row.get_ref(1)?.as_str()?, row.get(2)?)))
+        .query_row(params![job, now - micros_of(OUTCOME_LIFE)], |row| {
+            Ok(outcome(row.get(0)?, row.get_ref(1)?.as_str()?, row.get(2)?))
+        })
         .optional()
 }
 
@@ -330,10 +338,10 @@ pub(crate) fn last_outcome(db: &Connection) -> Result<i64> {
     db.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
 
-/// Removes the outcome of a job, unless it is dated ahead.
-pub(crate) fn forget(db: &Connection, job: &str, now: i64) -> Result<()> {
+/// Removes the outcome of a job, unless it is dated later than this.
+pub(crate) fn forget(db: &Connection, job: &str, dated: i64) -> Result<()> {
     let sql = "DELETE FROM outcome WHERE job = ?1 AND since <= ?2";
-    db.prepare_cached(sql)?.execute(params![job, now]).map(drop)
+    db.prepare_cached(sql)?.execute(params![job, dated]).map(drop)
 }
 
 pub(crate) fn forget_before(db: &Connection, before: i64) -> Result<()> {
