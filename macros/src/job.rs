@@ -26,6 +26,11 @@ pub(crate) struct JobOptions {
     settings: Vec<Tokens>,
     /// The options that name an argument.
     keys: Vec<(&'static str, LitStr)>,
+    /// `unique_for`, and the first of the options that need it.
+    unique_for: Option<Tokens>,
+    needs_unique: Option<Span>,
+    unique_until: Option<Tokens>,
+    unique_by: Option<LitStr>,
     blocking: Option<Span>,
     process: Option<Span>,
 }
@@ -55,6 +60,25 @@ impl JobOptions {
                 self.set("rate", quote!(::core::option::Option::Some(#rate)));
             }
             "rate_by" => self.keys.push(("rate_by", meta.value()?.parse()?)),
+            "unique_for" => self.unique_for = Some(duration(meta)?),
+            "unique_until" => {
+                self.needs_unique = Some(meta.path.span());
+                let until: LitStr = meta.value()?.parse()?;
+                self.unique_until = Some(match until.value().as_str() {
+                    "begun" => quote!(Begun),
+                    "ended" => quote!(Ended),
+                    "elapsed" => quote!(Elapsed),
+                    _ => {
+                        let message = "a job is unique until it has \"begun\" or \"ended\", or until \
+                             `unique_for` has \"elapsed\"";
+                        return Err(Error::new(until.span(), message));
+                    }
+                });
+            }
+            "unique_by" => {
+                self.needs_unique = Some(meta.path.span());
+                self.unique_by = Some(meta.value()?.parse()?);
+            }
             "backoff" => self.backoff(meta)?,
             "acks" => {
                 let acks: LitStr = meta.value()?.parse()?;
@@ -71,7 +95,7 @@ impl JobOptions {
             _ => {
                 let message = "a job has only the options `name`, `queue`, `retries`, `backoff`, \
                      `soft_limit`, `hard_limit`, `acks`, `blocking`, `process`, `priority`, \
-                     `expires`, `ignore_result`, `rate`, `rate_by` and `crate`";
+                     `expires`, `ignore_result`, `rate`, `rate_by`, `unique_for`, `unique_until`, `unique_by` and `crate`";
                 return Err(meta.error(message));
             }
         }
@@ -201,14 +225,29 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     let value_check = quote_spanned!(value_span=> is_sent::<#value>(););
     let is_async = sig.asyncness.is_some();
     let mut settings = options.settings.clone();
+    let parameter = |name: &LitStr| match texts.iter().position(|text| *text == name.value()) {
+        Some(index) => Ok(quote!(__jobs::Parameter::new(#index, #name))),
+        None => Err(Error::new(name.span(), "no argument of the job has this name")),
+    };
     for (field, name) in &options.keys {
-        let Some(index) = texts.iter().position(|text| *text == name.value()) else {
-            return Err(Error::new(name.span(), "no argument of the job has this name"));
-        };
-        let field = Ident::new(field, Span::call_site());
-        settings.push(quote! {
-            __options.#field = ::core::option::Option::Some(__jobs::Parameter::new(#index, #name));
-        });
+        let (field, parameter) = (Ident::new(field, Span::call_site()), parameter(name)?);
+        settings.push(quote!(__options.#field = ::core::option::Option::Some(#parameter);));
+    }
+    match (&options.unique_for, options.needs_unique) {
+        (Some(length), _) => {
+            let until = options.unique_until.iter();
+            let by = options.unique_by.iter().map(parameter).collect::<syn::Result<Vec<_>>>()?;
+            settings.push(quote! {
+                __options.unique = ::core::option::Option::Some(
+                    __jobs::Unique::new(#length) #(.until(__jobs::UntilWhen::#until))* #(.by(#by))*
+                );
+            });
+        }
+        (None, Some(span)) => {
+            let message = "a unique job has `unique_for`: how long its lock lasts at most";
+            return Err(Error::new(span, message));
+        }
+        (None, None) => {}
     }
 
     sig.ident = Ident::new("__pikake_body", job.span());

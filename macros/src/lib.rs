@@ -131,6 +131,8 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 /// * `blocking`: run in a thread, the default of a plain `fn`; `process`: run in a process of the same
 ///   program;
 /// * `priority = 5`, `expires = "1h"`, `ignore_result`: properties of the message;
+/// * `unique_for = "10m"`: the job is the only one with its arguments until it has ended, and for that length at most;
+///   `unique_until = "begun"` or `"elapsed"` ends that earlier or later, and `unique_by = "customer"` looks at that argument alone.
 /// * `rate = "10/s"` (`/m`, `/h`): how often each worker begins the job at most; `rate_by = "customer"`: the
 ///   argument of which each value has that rate for itself;
 /// * `crate = path`: the path of `pikake::jobs`, if another.

@@ -27,6 +27,7 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::Interrupted;
 
 use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::unique::{UniqueLock, UniqueSent, unknown};
 
 pub use bus::{Bus, Notice, Notices, SharedFact, SharedFacts, Topic};
 
@@ -61,6 +62,26 @@ pub trait Broker: fmt::Debug {
         message: Message,
         not_before: Option<SystemTime>,
     ) -> LocalFuture<'a, Result<(), PublishError>>;
+
+    /// Publishes the message of a unique job, unless another job has the lock. Both happen, or neither.
+    ///
+    /// RabbitMQ takes the lock first; if the publishing then fails, the lock may stay until its end.
+    fn publish_unique<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        lock: &'a UniqueLock,
+    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
+        let _ = (queue, not_before, lock);
+        unknown(message)
+    }
+
+    /// Releases the lock of a unique job, if that job has it.
+    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
+        let _ = lock;
+        Box::pin(async { Ok(()) })
+    }
 
     /// Starts a consumer of a queue, with `prefetch` unacknowledged messages at most.
     fn consume<'a>(

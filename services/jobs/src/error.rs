@@ -6,6 +6,7 @@ use std::fmt;
 use pikake_traps::Interrupted;
 
 use crate::broker::{BrokerError, PublishError};
+use crate::message::JobId;
 use crate::wire::failure::Failure;
 
 /// Why an application could not be created, connected or run.
@@ -74,6 +75,13 @@ pub enum SendError {
     Broker(BrokerError),
     /// The broker did not confirm the job.
     Publish(PublishError),
+    /// The job is unique, and another one has the lock of its key.
+    Duplicate {
+        /// The key: the job's name, `:` and the call's key.
+        key: String,
+        /// The id of the other job, if the broker knows it: `Handle::from_id` waits for that one. RabbitMQ does not.
+        first: Option<JobId>,
+    },
 }
 
 impl fmt::Display for SendError {
@@ -88,6 +96,18 @@ impl fmt::Display for SendError {
             }
             Self::Broker(error) => error.fmt(f),
             Self::Publish(error) => error.fmt(f),
+            Self::Duplicate { key, first: Some(first) } => {
+                write!(
+                    f,
+                    "job {first} is the only one of `{key}` meanwhile, so this one was not sent"
+                )
+            }
+            Self::Duplicate { key, first: None } => {
+                write!(
+                    f,
+                    "another job is the only one of `{key}` meanwhile, so this one was not sent"
+                )
+            }
         }
     }
 }
@@ -97,7 +117,7 @@ impl Error for SendError {
         match self {
             Self::Broker(error) => Some(error),
             Self::Publish(error) => Some(error),
-            Self::NoApp | Self::Arguments(_) => None,
+            Self::NoApp | Self::Arguments(_) | Self::Duplicate { .. } => None,
         }
     }
 }

@@ -21,6 +21,7 @@ mod report;
 mod results;
 mod running;
 mod schedule;
+mod unique;
 mod wire;
 mod worker;
 
@@ -46,6 +47,7 @@ pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};
 pub use report::{JobStats, Left, Report, Stats};
 pub use schedule::{Missed, Schedule, ScheduleError, ScheduleInfo, Schedules, WrongSchedule};
+pub use unique::{Unique, UniqueLock, UniqueSent, UntilWhen};
 pub use wire::{Failure, Parameter, Poison, Request, WrongArguments};
 pub use worker::{ShutdownHandle, Worker};
 

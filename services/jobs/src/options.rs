@@ -5,6 +5,7 @@ use std::time::Duration;
 use pikake_traps::random;
 
 use crate::rate::Rate;
+use crate::unique::Unique;
 use crate::wire::Parameter;
 
 /// The options in a job's definition, for all its runs. Made by `#[pikake::job]`, or from [`DEFAULT`](Self::DEFAULT).
@@ -33,6 +34,8 @@ pub struct JobOptions {
     pub rate: Option<Rate>,
     /// The argument of which each value has the rate for itself; `None`: all runs share it.
     pub rate_by: Option<Parameter>,
+    /// For how long a job is the only one of its key.
+    pub unique: Option<Unique>,
 }
 
 impl JobOptions {
@@ -49,6 +52,7 @@ impl JobOptions {
         ignore_result: false,
         rate: None,
         rate_by: None,
+        unique: None,
     };
 }
 

@@ -92,7 +92,10 @@ impl Schedule {
     }
 
     fn new<T>(when: When, call: Call<T>) -> Self {
-        let task = Task::of(call.into_signature());
+        let signature = call.into_signature();
+        let (name, is_unique) = (&signature.name, signature.unique.is_some());
+        assert!(!is_unique, "job `{name}` is unique, and a job of a schedule cannot be");
+        let task = Task::of(signature);
         Self { name: task.job.clone(), when, missed: Missed::default(), task }
     }
 

@@ -24,6 +24,7 @@ use crate::broker::{
 };
 use crate::brokers::memory::state::{Next, StoreState};
 use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::unique::{UniqueLock, UniqueSent};
 
 /// How often the waiter of a job that was running when it expired checks whether the job was requeued.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -162,6 +163,29 @@ impl Broker for MemoryBroker {
             let now = wall_time();
             let Session { store, id } = &*self.0;
             store.change(|state| state.publish(*id, queue, message, not_before, now))
+        })
+    }
+
+    fn publish_unique<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        lock: &'a UniqueLock,
+    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
+        Box::pin(async move {
+            let now = wall_time();
+            let Session { store, id } = &*self.0;
+            store.change(|state| state.publish_unique(*id, queue, message, not_before, now, lock))
+        })
+    }
+
+    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.change(|state, _| {
+                state.unlock(lock);
+                Ok(())
+            })
         })
     }
 

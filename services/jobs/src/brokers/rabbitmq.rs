@@ -17,6 +17,7 @@ mod queues;
 mod replies;
 mod routes;
 mod shared_channel;
+mod unique;
 mod value;
 
 use std::any::Any;
@@ -35,7 +36,7 @@ use crate::broker::bus::Bus;
 use crate::broker::outcomes::job_of;
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, Opening, PublishError,
-    QueueOptions, Receipt,
+    PublishFailure, QueueOptions, Receipt,
 };
 use crate::brokers::rabbitmq::deliveries::{AmqpDeliveries, UnsettledDeliveries};
 use crate::brokers::rabbitmq::held_outcomes::HeldOutcomes;
@@ -45,6 +46,7 @@ use crate::brokers::rabbitmq::replies::REPLY_TO;
 use crate::brokers::rabbitmq::routes::Routes;
 use crate::brokers::rabbitmq::shared_channel::SharedChannel;
 use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::unique::{UniqueLock, UniqueSent};
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
 const TRANSIENT: u8 = 1;
@@ -252,6 +254,36 @@ impl Broker for AmqpBroker {
             let sent = session.publisher.publish(asked.as_ref(), make).await;
             sent.map_err(|unsent| PublishError::new(message, unsent.is_uncertain, unsent.cause))
         })
+    }
+
+    fn publish_unique<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        lock: &'a UniqueLock,
+    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
+        Box::pin(async move {
+            let channel = async || self.0.channel().await;
+            match unique::lock(channel, &self.0.publisher, lock).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(UniqueSent::Held(None)),
+                Err(error) => {
+                    let cause = PublishFailure::Broker(error);
+                    return Err(PublishError::new(message, false, cause));
+                }
+            }
+            let sent = self.publish(queue, message, not_before).await;
+            if sent.as_ref().is_err_and(|error| !error.is_uncertain) {
+                // Else the lock ends by its time.
+                drop(self.unlock(lock).await);
+            }
+            sent.map(|()| UniqueSent::Sent)
+        })
+    }
+
+    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move { unique::unlock(&self.0.channel().await?, lock, wall_time()).await })
     }
 
     fn consume<'a>(

@@ -35,6 +35,7 @@ use crate::brokers::sqlite::row::{Row, message, micros, micros_of, time, wall_no
 use crate::brokers::sqlite::statements as sql;
 use crate::brokers::sqlite::thread::{Failure, Link};
 use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::unique::{UniqueLock, UniqueSent};
 
 /// How often a waiter for an outcome asks for it, should no notification come.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
@@ -197,6 +198,45 @@ impl Broker for SqliteBroker {
                 PublishError::new(message, is_uncertain, PublishFailure::Broker(error))
             })
         })
+    }
+
+    fn publish_unique<'a>(
+        &'a self,
+        name: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        lock: &'a UniqueLock,
+    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
+        Box::pin(async move {
+            let (name, row, lock) = (name.to_owned(), Row::of(&message), lock.clone());
+            let not_before = not_before.map(micros);
+            let published = self.0.link.call(move |database| {
+                let queue = queue(&database.db, &name)?;
+                let now = wall_now();
+                if let Some(job) = sql::lock_holder(&database.db, &lock.key, now)? {
+                    return Ok(UniqueSent::Held(Some(JobId(job))));
+                }
+                // First, so that a message that is too big leaves no lock.
+                let not_before = not_before.filter(|moment| *moment > now);
+                sql::publish(&database.db, queue, &row, not_before)?;
+                sql::lock(&database.db, &lock.key, &lock.job.0, micros(lock.ends))?;
+                database.full.insert(queue.0);
+                Ok(UniqueSent::Sent)
+            });
+            published.await.map_err(|error| {
+                let is_uncertain = matches!(error, BrokerError::Interrupted(_));
+                PublishError::new(message, is_uncertain, PublishFailure::Broker(error))
+            })
+        })
+    }
+
+    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
+        let lock = lock.clone();
+        Box::pin(
+            self.0
+                .link
+                .call(move |database| Ok(sql::unlock(&database.db, &lock.key, &lock.job.0)?)),
+        )
     }
 
     fn consume<'a>(

@@ -6,12 +6,14 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::broker::Broker;
 use crate::client::app::App;
 use crate::client::handle::{Handle, Origin};
 use crate::client::signature::{Signature, When};
 use crate::error::SendError;
 use crate::job::Job;
-use crate::message::JobId;
+use crate::message::{JobId, Message};
+use crate::unique::{Unique, UniqueLock, UniqueSent};
 
 /// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; each clone may be sent.
 #[derive(Debug, Clone)]
@@ -56,6 +58,7 @@ impl<T> Call<T> {
         call.signature.expires = options.expires;
         call.signature.priority = options.priority;
         call.signature.ignore_result = options.ignore_result;
+        call.signature.unique = options.unique.map(|unique| (unique, None));
         call
     }
 
@@ -126,6 +129,35 @@ impl<T> Call<T> {
         self
     }
 
+    /// Makes the job the only one with this name and key, as `unique` says: another one is not sent meanwhile, and its
+    /// [`send`](Self::send) fails with [`SendError::Duplicate`].
+    ///
+    /// SQLite and memory take the lock together with the message. RabbitMQ keeps the lock in a queue, for 30 days at
+    /// most, and refuses locks of one key with different lengths. Jobs of workflows and schedules cannot be unique.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::{App, SendError, Unique};
+    /// use std::time::Duration;
+    ///
+    /// #[pikake::job]
+    /// async fn refresh(user: u64) {}
+    ///
+    /// # pikake::sim::example(async {
+    /// let app = App::new("memory://")?.jobs(refresh).connect().await?;
+    /// let unique = Unique::new(Duration::from_secs(600));
+    /// let first = refresh.with(7).unique("7", unique).send().await?;
+    /// let second = refresh.with(7).unique("7", unique).send().await;
+    /// let Err(SendError::Duplicate { first: Some(id), .. }) = second else { panic!() };
+    /// assert_eq!(id, *first.id());
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn unique(mut self, key: impl Into<String>, unique: Unique) -> Self {
+        self.signature.unique = Some((unique, Some(key.into())));
+        self
+    }
+
     /// Sets a header of the message, which the job reads with [`CurrentJob::header`](crate::CurrentJob::header). Headers of
     /// Celery's protocol, such as `task`, keep their values.
     ///
@@ -188,14 +220,30 @@ impl<T> Call<T> {
         app.ensure_queue(&queue).await?;
         app.check_priority(&queue, message.priority).await?;
         let id = JobId(message.correlation_id.clone().unwrap_or_default());
+        let lock = self.signature.lock(&mut message);
         if self.signature.ignore_result {
-            app.publish(&*broker, &queue, message, not_before).await?;
+            publish(&app, &*broker, &queue, message, not_before, lock).await?;
             return Ok(Handle::new(app, id, Origin::Ignored));
         }
         broker.expect(&mut message).await?;
         // From here on the outcome is expected, until the handle is dropped.
         let handle = Handle::new(app.clone(), id, Origin::Sent);
-        app.publish(&*broker, &queue, message, not_before).await?;
+        publish(&app, &*broker, &queue, message, not_before, lock).await?;
         Ok(handle)
+    }
+}
+
+/// Publishes a message, under its lock if it has one.
+async fn publish(
+    app: &App,
+    broker: &dyn Broker,
+    queue: &str,
+    message: Message,
+    not_before: Option<SystemTime>,
+    lock: Option<UniqueLock>,
+) -> Result<(), SendError> {
+    match (app.publish(broker, queue, message, not_before, lock.as_ref()).await?, lock) {
+        (UniqueSent::Held(first), Some(lock)) => Err(SendError::Duplicate { key: lock.key, first }),
+        _ => Ok(()),
     }
 }

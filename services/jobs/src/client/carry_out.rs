@@ -128,8 +128,8 @@ async fn publish(
         return Err((outgoing, error));
     }
     let message = std::mem::take(&mut outgoing.message);
-    match app.publish(broker, &queue, message, outgoing.not_before).await {
-        Ok(()) => Ok(()),
+    match app.publish(broker, &queue, message, outgoing.not_before, None).await {
+        Ok(_) => Ok(()),
         Err(PublishError { message, cause, .. }) => {
             outgoing.message = *message;
             let error = match cause {

@@ -3,13 +3,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use pikake_traps::wall_time;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::current::try_current_job;
 use crate::error::SendError;
-use crate::message::Message;
-use crate::wire::request::{MAX_RETRIES, traces};
+use crate::message::{JobId, Message};
+use crate::unique::{Unique, UniqueLock, UntilWhen};
+use crate::wire::request::{MAX_RETRIES, UNIQUE, traces};
 use crate::wire::signature::CanvasSignature;
 use crate::wire::task::{EMBED, TaskParts};
 use crate::wire::{ids, instant};
@@ -38,6 +40,8 @@ pub(crate) struct Signature {
     pub(crate) reply_to: Option<String>,
     /// Whether it takes no value of a job before it.
     pub(crate) is_immutable: bool,
+    /// For how long the job is the only one of its key; and the call's own key.
+    pub(crate) unique: Option<(Unique, Option<String>)>,
 }
 
 /// When a job may run.
@@ -67,6 +71,7 @@ impl Signature {
             headers: Map::new(),
             reply_to: None,
             is_immutable: false,
+            unique: None,
         }
     }
 
@@ -79,6 +84,22 @@ impl Signature {
             (Err(why), _) | (_, Err(why)) => Err(why.clone()),
             _ => Err("args must be a tuple or a list, kwargs a struct or a map".to_owned()),
         }
+    }
+
+    /// The lock that the job of a message is to have, which the message notes.
+    pub(crate) fn lock(&self, message: &mut Message) -> Option<UniqueLock> {
+        let (unique, key) = self.unique.as_ref()?;
+        let key = match (key, self.arguments()) {
+            (Some(key), _) => key.clone(),
+            (None, Ok((args, kwargs))) => unique.key(args, kwargs),
+            (None, Err(_)) => return None,
+        };
+        let job = JobId(message.job()?.to_owned());
+        let lock = UniqueLock::new(format!("{}:{key}", self.name), job, *unique, wall_time());
+        if unique.until != UntilWhen::Elapsed {
+            message.headers.insert(UNIQUE.to_owned(), lock.header());
+        }
+        Some(lock)
     }
 
     /// The signature in Celery's form. `queue`: that of a call which names none.

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::broker::BrokerError;
 use crate::canvas::apply::{Applying, Given};
 use crate::client::app::App;
 use crate::client::call::Call;
@@ -327,6 +328,17 @@ impl<T> Workflow<T> {
         }
     }
 
+    /// The name of a job that is unique, if there is one.
+    fn unique_job(&self) -> Option<&str> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Group(members) => members.iter().find_map(|member| member.unique_job()),
+            Step::Job { signature, on_success, on_failure } => {
+                let all = [&**signature].into_iter().chain(on_success).chain(on_failure);
+                all.filter(|job| job.unique.is_some()).map(|job| &*job.name).next()
+            }
+        })
+    }
+
     /// Notes the highest priority of the jobs of each queue that have one.
     fn note_priorities(&self, app: &App, priorities: &mut BTreeMap<String, u8>) {
         for step in &self.steps {
@@ -364,6 +376,11 @@ impl<T> Workflow<T> {
         let handle = Handle::new(app.clone(), id, origin);
         if let Some(address) = address {
             signature.reply_to = Some(address);
+        }
+        if let Some(job) = self.unique_job() {
+            return Err(SendError::Broker(BrokerError::Refused(format!(
+                "job `{job}` is unique, and a job of a workflow cannot be: send it alone"
+            ))));
         }
         let mut priorities = BTreeMap::new();
         self.note_priorities(app, &mut priorities);

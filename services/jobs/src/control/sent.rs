@@ -10,6 +10,7 @@ use crate::broker::{Broker, PublishError};
 use crate::client::app::App;
 use crate::control::command::seconds;
 use crate::message::Message;
+use crate::unique::{UniqueLock, UniqueSent};
 
 /// How long an event may take to be sent; then it is dropped.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
@@ -22,17 +23,24 @@ impl App {
         self
     }
 
-    /// Publishes a job, and sends the event of it if the application does so.
+    /// Publishes a job, under its lock if it is unique, and sends the event of it if the application does so.
     pub(crate) async fn publish(
         &self,
         broker: &dyn Broker,
         queue: &str,
         message: Message,
         not_before: Option<SystemTime>,
-    ) -> Result<(), PublishError> {
+        lock: Option<&UniqueLock>,
+    ) -> Result<UniqueSent, PublishError> {
         let is_told = self.0.control.sends_sent_events.get();
         let event = is_told.then(|| sent(self, queue, &message));
-        broker.publish(queue, message, not_before).await?;
+        let sent = match lock {
+            Some(lock) => broker.publish_unique(queue, message, not_before, lock).await?,
+            None => broker.publish(queue, message, not_before).await.map(|()| UniqueSent::Sent)?,
+        };
+        if sent != UniqueSent::Sent {
+            return Ok(sent);
+        }
         if let (Some(event), Some(bus)) = (event, broker.bus()) {
             // In a shield: the job was sent, and an interruption is for whoever waits next.
             let told = Box::pin(shield(ignore_after(SEND_LIMIT, bus.notify(event)))).await;
@@ -40,7 +48,7 @@ impl App {
                 tracing::debug!(%error, "the event of a job that was sent could not be sent");
             }
         }
-        Ok(())
+        Ok(sent)
     }
 }
 

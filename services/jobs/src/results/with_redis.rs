@@ -14,6 +14,7 @@ use crate::broker::{
 };
 use crate::message::{ChordMember, JobId, Message, Outcome};
 use crate::results::redis::RedisResults;
+use crate::unique::{UniqueLock, UniqueSent};
 
 /// A broker, with outcomes in Redis.
 ///
@@ -53,6 +54,20 @@ impl Broker for WithRedis {
         not_before: Option<SystemTime>,
     ) -> LocalFuture<'a, Result<(), PublishError>> {
         self.broker.publish(queue, message, not_before)
+    }
+
+    fn publish_unique<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        lock: &'a UniqueLock,
+    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
+        self.broker.publish_unique(queue, message, not_before, lock)
+    }
+
+    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.broker.unlock(lock)
     }
 
     fn consume<'a>(

@@ -20,8 +20,10 @@ pub(crate) const KILLS: &str = "pikake_kills";
 pub(crate) const DELIVERIES: &str = "pikake_deliveries";
 /// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
+/// The header with the lock of a unique job. Our own.
+pub(crate) const UNIQUE: &str = "pikake_unique";
 /// The headers that a replayed message loses.
-pub(crate) const DROPPED_ON_REPLAY: [&str; 3] = ["expires", KILLS, DELIVERIES];
+pub(crate) const DROPPED_ON_REPLAY: [&str; 4] = ["expires", KILLS, DELIVERIES, UNIQUE];
 /// The header `lang` of our messages. Celery's workers ignore it.
 pub(crate) const LANGUAGE: &str = "rs";
 

@@ -27,9 +27,10 @@ use crate::options::Acks;
 use crate::rate::Turn;
 use crate::report::JobStats;
 use crate::running::CancelReason;
+use crate::unique::UntilWhen;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
-use crate::wire::request::{DELIVERIES, KILLS, Request, own_headers};
+use crate::wire::request::{DELIVERIES, KILLS, Request, UNIQUE, own_headers};
 use crate::worker::body::{fence, panicked};
 use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
@@ -274,6 +275,9 @@ impl Run {
                 Ok(ready) => ready,
                 Err(verdict) => return verdict,
             };
+        }
+        if request.retries == 0 && delivery.message.headers.contains_key(UNIQUE) {
+            Box::pin(self.unlock(&delivery.message, UntilWhen::Begun)).await;
         }
         let began = now();
         self.worker.running.set_began(self.key, current.facts.clone(), began);

@@ -17,8 +17,10 @@ use crate::canvas::Action;
 use crate::client::carry_out::{carry_out, carry_out_rest, is_worth_a_retry, unsent};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::running::CancelReason;
+use crate::unique::{UniqueLock, UntilWhen};
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
+use crate::wire::request::UNIQUE;
 use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::worker::state::Phase;
@@ -146,6 +148,23 @@ impl Run {
         }
     }
 
+    /// Releases the lock of a unique job that is released at this moment.
+    pub(crate) async fn unlock(&self, message: &Message, when: UntilWhen) {
+        let Some(lock) = UniqueLock::of(message).filter(|lock| lock.until == when) else { return };
+        let _logged = self.retry(|run| run.worker.broker.unlock(&lock)).await;
+    }
+
+    /// Releases the lock of a unique job that has ended.
+    async fn unlock_ended(&self) {
+        let Some(delivery) = &self.delivery else { return };
+        if delivery.message.headers.contains_key(UNIQUE) {
+            Box::pin(self.unlock(&delivery.message, UntilWhen::Ended)).await;
+            if self.seconds().is_none() {
+                Box::pin(self.unlock(&delivery.message, UntilWhen::Begun)).await;
+            }
+        }
+    }
+
     /// Adds the event of the job's end.
     fn tell_end(&self, verdict: &Verdict) {
         let Some(id) = self.delivery.as_ref().and_then(|delivery| delivery.message.job()) else {
@@ -189,6 +208,7 @@ impl Run {
                     return;
                 }
             }
+            self.unlock_ended().await;
             self.count(count);
             match &error {
                 None => log::done(self),
@@ -409,6 +429,7 @@ impl Run {
     }
 
     async fn bury(&mut self, receipt: Receipt, reason: String) {
+        self.unlock_ended().await;
         let Some(delivery) = &self.delivery else { return };
         let (message, reason) = (&delivery.message, shortened(reason));
         if self.is_acked.get() {

@@ -18,6 +18,7 @@ use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
 use crate::client::app::App;
 use crate::client::carry_out::carry_out_rest;
 use crate::message::{Message, Outcome};
+use crate::unique::{UniqueLock, UntilWhen};
 use crate::wire::failure::Failure;
 use crate::worker::follow;
 
@@ -154,5 +155,9 @@ async fn end_with(
     if job_with_outcome(message).is_some() {
         broker.store(message, outcome).await?;
     }
-    carry_out_rest(app, broker, &mut actions).await
+    carry_out_rest(app, broker, &mut actions).await?;
+    match UniqueLock::of(message).filter(|lock| lock.until == UntilWhen::Ended) {
+        Some(lock) => broker.unlock(&lock).await,
+        None => Ok(()),
+    }
 }

@@ -10,6 +10,7 @@ mod queues;
 mod random;
 mod schedules;
 mod times;
+mod unique;
 
 /// All cases, as tests of one broker.
 macro_rules! cases {
@@ -74,6 +75,11 @@ macro_rules! broker {
                 chords::members_count_once,
                 chords::many_join_at_once,
                 chords::outcome_of_a_job_that_another_sends,
+                unique::one_of_two_has_the_lock,
+                unique::one_of_many_has_the_lock,
+                unique::a_released_lock_is_free,
+                unique::a_lock_ends_by_its_time,
+                unique::long_keys_differ,
                 control::workers_and_jobs_are_listed,
                 control::a_revoke_is_known_later,
                 control::events_are_delivered,

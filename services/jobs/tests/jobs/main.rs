@@ -33,6 +33,7 @@ mod retries;
 mod schedules;
 mod sending;
 mod shutdown;
+mod unique;
 mod values;
 #[cfg(feature = "amqp")]
 mod workflows;

@@ -12,7 +12,7 @@ use pikake_jobs::broker::LocalFuture;
 use pikake_jobs::{
     Broker, BrokerError, Bus, ChordMember, Counts, DeadJob, Deliveries, Delivery, JobId, Message,
     Notice, Notices, Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SharedFact,
-    SharedFacts, Topic,
+    SharedFacts, Topic, UniqueLock, UniqueSent,
 };
 
 /// What is asked of a broker.
@@ -103,6 +103,18 @@ impl Broker for Meddled {
         queue: &'a str,
     ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
         self.inner.max_priority(queue)
+    }
+    fn publish_unique<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        lock: &'a UniqueLock,
+    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
+        self.inner.publish_unique(queue, message, not_before, lock)
+    }
+    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.inner.unlock(lock)
     }
     fn publish<'a>(
         &'a self,

@@ -25,6 +25,7 @@ use crate::brokers::memory::bus::MemoryBus;
 use crate::brokers::memory::outcomes::Outcomes;
 use crate::brokers::memory::queue::{Entry, Queue};
 use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::unique::{UniqueLock, UniqueSent};
 
 #[derive(Debug, Default)]
 pub(crate) struct StoreState {
@@ -37,6 +38,9 @@ pub(crate) struct StoreState {
     pub(crate) bus: MemoryBus,
     /// The members that have ended, by the chord's id.
     chords: BTreeMap<String, Chord>,
+    /// The locks of unique jobs, by key, with the job and the end; and the ends in their order.
+    locks: BTreeMap<String, (JobId, SystemTime)>,
+    lock_ends: BTreeSet<(SystemTime, String)>,
     /// The last id of a session, consumer or delivery.
     last_id: u64,
     /// The events of waiters that must check again, to be set when the store is unlocked.
@@ -165,6 +169,39 @@ impl StoreState {
         Ok(())
     }
 
+    /// Publishes a message unless another job has the lock.
+    pub(crate) fn publish_unique(
+        &mut self,
+        session: u64,
+        name: &str,
+        message: Message,
+        not_before: Option<SystemTime>,
+        now: SystemTime,
+        lock: &UniqueLock,
+    ) -> Result<UniqueSent, PublishError> {
+        while let Some((_, key)) = self.lock_ends.first().filter(|(ends, _)| *ends <= now) {
+            self.locks.remove(key);
+            self.lock_ends.pop_first();
+        }
+        if let Some((job, _)) = self.locks.get(&lock.key) {
+            return Ok(UniqueSent::Held(Some(job.clone())));
+        }
+        self.publish(session, name, message, not_before, now)?;
+        self.locks.insert(lock.key.clone(), (lock.job.clone(), lock.ends));
+        self.lock_ends.insert((lock.ends, lock.key.clone()));
+        Ok(UniqueSent::Sent)
+    }
+
+    /// Releases a lock, if the job has it.
+    pub(crate) fn unlock(&mut self, lock: &UniqueLock) {
+        if let Some((job, ends)) = self.locks.get(&lock.key) {
+            if *job == lock.job {
+                self.lock_ends.remove(&(*ends, lock.key.clone()));
+                self.locks.remove(&lock.key);
+            }
+        }
+    }
+
     /// Has all consumers that wait for a message of the queue ask again.
     fn notify_waiting(&mut self, queue: usize) {
         let waiting = self.queues[queue].waiting.iter().filter_map(|id| self.consumers.get(id));
@@ -235,6 +272,9 @@ impl StoreState {
 
     /// Stores the outcome of a message that was dropped unread, and notifies its waiters.
     fn settle_dropped(&mut self, message: &Message, outcome: Outcome, now: SystemTime) {
+        if let Some(lock) = UniqueLock::of(message) {
+            self.unlock(&lock);
+        }
         if let Some(job) = job_with_outcome(message) {
             let waiter = self.outcomes.store(job, outcome, now);
             self.notify(waiter);

@@ -40,6 +40,8 @@ pub(crate) struct Unsent {
     pub(crate) lost: Option<Error>,
     /// Whether there is no queue for it.
     pub(crate) is_unroutable: bool,
+    /// Whether the queue is full, and refuses more.
+    pub(crate) is_nacked: bool,
 }
 
 impl Unsent {
@@ -49,6 +51,7 @@ impl Unsent {
             cause: PublishFailure::Broker(error),
             lost: None,
             is_unroutable: false,
+            is_nacked: false,
         }
     }
 
@@ -71,6 +74,7 @@ impl From<Unsent> for BrokerError {
 pub(crate) fn unpublished(error: Unpublished, over: &Connection, wait_limit: Duration) -> Unsent {
     let is_uncertain = error.is_uncertain();
     let is_unroutable = matches!(error, Unpublished::Returned { .. });
+    let is_nacked = matches!(error, Unpublished::Nacked);
     let cause = match error {
         Unpublished::Blocked { .. } if matches!(over.state(), State::Blocked { .. }) => {
             PublishFailure::Blocked(wait_limit)
@@ -85,5 +89,5 @@ pub(crate) fn unpublished(error: Unpublished, over: &Connection, wait_limit: Dur
         }
         _ => PublishFailure::Broker(BrokerError::Refused(error.to_string())),
     };
-    Unsent { is_uncertain, cause, lost: None, is_unroutable }
+    Unsent { is_uncertain, cause, lost: None, is_unroutable, is_nacked }
 }

@@ -22,6 +22,8 @@ use crate::brokers::sqlite::row::message;
 use crate::brokers::sqlite::schema;
 use crate::brokers::sqlite::statements::{self as sql, Taken};
 use crate::message::JobId;
+use crate::unique::UniqueLock;
+use crate::wire::request::UNIQUE;
 
 /// Device and inode.
 type FileId = (u64, u64);
@@ -242,6 +244,7 @@ impl Database {
     /// Removes expired messages, and stores the outcomes of their jobs.
     pub(crate) fn expire(&mut self, now: i64) -> Result<()> {
         for properties in sql::expire(&self.db, now)? {
+            unlock(&self.db, &properties)?;
             if let Some(job) = job_of_row(&properties) {
                 self.outcomes.store(&self.db, job, expired(), now)?;
             }
@@ -259,6 +262,9 @@ impl Database {
         now: i64,
     ) -> Result<(usize, i64)> {
         let gone = sql::purge(&self.db, queue, after, limit)?;
+        for (_, properties) in &gone {
+            unlock(&self.db, properties)?;
+        }
         let jobs = gone.iter().filter_map(|(_, properties)| job_of_row(properties));
         // In the order of the index, of which each page is written once then.
         for job in jobs.collect::<BTreeSet<_>>() {
@@ -432,6 +438,17 @@ impl Drop for Database {
 
 fn file_id(path: &Path) -> io::Result<FileId> {
     fs::metadata(path).map(|data| (data.dev(), data.ino()))
+}
+
+/// Releases the lock of a message that is removed unread.
+fn unlock(db: &Connection, properties: &str) -> Result<()> {
+    // Without reading the properties of each message.
+    if properties.contains(UNIQUE) {
+        if let Some(lock) = UniqueLock::of(&message(properties, None, Vec::new())) {
+            sql::unlock(db, &lock.key, &lock.job.0)?;
+        }
+    }
+    Ok(())
 }
 
 /// The job of a message that is removed unread, if its outcome is to be stored.

@@ -91,6 +91,16 @@ CREATE TABLE IF NOT EXISTS chord (
 CREATE INDEX IF NOT EXISTS chord_since ON chord (since);
 ";
 
+/// The locks of unique jobs. Made by the first one, so that databases of this version get the table, too.
+pub(crate) const LOCKS: &str = "
+CREATE TABLE IF NOT EXISTS unique_lock (
+    key TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    ends INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS unique_lock_ends ON unique_lock (ends);
+";
+
 /// Opens the database, and makes it if there is none.
 ///
 /// WAL: readers never wait for the writer. `synchronous = FULL`: a transaction is on the disk when it

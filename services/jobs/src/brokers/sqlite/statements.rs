@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use crate::broker::outcomes::{CHORD_LIFETIME, replaces};
 use crate::brokers::sqlite::row::{Row, message, micros_of, number, outcome};
-use crate::brokers::sqlite::schema::CHORDS;
+use crate::brokers::sqlite::schema::{CHORDS, LOCKS};
 use crate::message::{ChordMember, Outcome, OutcomeState};
 use crate::wire::request::DROPPED_ON_REPLAY;
 
@@ -185,10 +185,11 @@ pub(crate) fn replay(
 ) -> Result<u64> {
     let sql = "INSERT INTO message (queue, rank, properties, body) SELECT queue, \
                -min(coalesce(properties ->> 'priority', 0), ?3), \
-               json_remove(properties, '$.headers.' || ?4, '$.headers.' || ?5, '$.headers.' || ?6), body \
+               json_remove(properties, '$.headers.' || ?4, '$.headers.' || ?5, '$.headers.' || ?6, \
+               '$.headers.' || ?7), body \
                FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2) ORDER BY id";
-    let [expires, kills, deliveries] = DROPPED_ON_REPLAY;
-    let values = params![queue, job, max_priority, expires, kills, deliveries];
+    let [expires, kills, deliveries, unique] = DROPPED_ON_REPLAY;
+    let values = params![queue, job, max_priority, expires, kills, deliveries, unique];
     let count = db.prepare_cached(sql)?.execute(values)?;
     let sql = "DELETE FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2)";
     db.prepare_cached(sql)?.execute(params![queue, job])?;
@@ -380,4 +381,26 @@ pub(crate) fn join_chord(
 pub(crate) fn end_chord(db: &Connection, chord: &str) -> Result<()> {
     db.execute_batch(CHORDS)?;
     db.prepare_cached("DELETE FROM chord WHERE chord = ?1")?.execute([chord]).map(drop)
+}
+
+/// The job that has the lock of a key. Removes locks that have ended.
+pub(crate) fn lock_holder(db: &Connection, key: &str, now: i64) -> Result<Option<String>> {
+    db.execute_batch(LOCKS)?;
+    db.prepare_cached("DELETE FROM unique_lock WHERE ends <= ?1")?.execute([now])?;
+    db.prepare_cached("SELECT job FROM unique_lock WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()
+}
+
+/// Gives the free lock of a key to a job.
+pub(crate) fn lock(db: &Connection, key: &str, job: &str, ends: i64) -> Result<()> {
+    let sql = "INSERT INTO unique_lock (key, job, ends) VALUES (?1, ?2, ?3)";
+    db.prepare_cached(sql)?.execute(params![key, job, ends]).map(drop)
+}
+
+/// Releases the lock of a key, if the job has it.
+pub(crate) fn unlock(db: &Connection, key: &str, job: &str) -> Result<()> {
+    db.execute_batch(LOCKS)?;
+    let sql = "DELETE FROM unique_lock WHERE key = ?1 AND job = ?2";
+    db.prepare_cached(sql)?.execute([key, job]).map(drop)
 }
