@@ -146,6 +146,15 @@ impl UniqueLock {
         Some(Self { key, job, length: Duration::from_millis(length), ends, until })
     }
 
+    /// Whether the end of the job releases the lock, after a begin that has released it or not.
+    pub(crate) fn ends_with_job(&self, is_released: bool) -> bool {
+        match self.until {
+            UntilWhen::Begun => !is_released,
+            UntilWhen::Ended => true,
+            UntilWhen::Elapsed => false,
+        }
+    }
+
     /// The header of the job's message.
     pub(crate) fn header(&self) -> Value {
         let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);

@@ -460,7 +460,7 @@ impl Broker for AmqpBroker {
             };
             let publisher = &self.0.publisher;
             match &self.0.held_outcomes {
-                Some(held) => held.send(publisher, reply_to, reply).await,
+                Some(held) => held.send(publisher, reply_to, outcome.state.is_final(), reply).await,
                 None => publisher.answer(reply_to, reply).await,
             }
         })

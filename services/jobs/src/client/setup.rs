@@ -122,7 +122,13 @@ impl App {
 
     /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice the concurrency, and up
     /// to eight times if the concurrency changes while the worker runs.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is zero.
+    #[track_caller]
     pub fn prefetch(self, limit: u16) -> Self {
+        assert!(limit > 0, "the prefetch of a worker is at least 1");
         self.0.prefetch.set(Some(limit));
         self
     }

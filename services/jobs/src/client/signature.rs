@@ -16,6 +16,9 @@ use crate::wire::signature::CanvasSignature;
 use crate::wire::task::{EMBED, TaskParts};
 use crate::wire::{ids, instant};
 
+/// The longest key of a unique job that its message has; a longer one is hashed.
+const LONGEST_KEY: usize = 200;
+
 /// A job that may be sent, through any application and any number of times.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
@@ -94,6 +97,8 @@ impl Signature {
             (None, Ok((args, kwargs))) => unique.key(args, kwargs),
             (None, Err(_)) => return None,
         };
+        // All arguments would be in the message twice, and RabbitMQ's frames limit what headers have.
+        let key = if key.len() > LONGEST_KEY { ids::derived(&key, 0) } else { key };
         let job = JobId(message.job()?.to_owned());
         let lock = UniqueLock::new(format!("{}:{key}", self.name), job, *unique, wall_time());
         if unique.until != UntilWhen::Elapsed {

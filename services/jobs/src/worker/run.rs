@@ -27,7 +27,6 @@ use crate::options::Acks;
 use crate::rate::Turn;
 use crate::report::JobStats;
 use crate::running::CancelReason;
-use crate::unique::UntilWhen;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
 use crate::wire::request::{DELIVERIES, KILLS, Request, UNIQUE, own_headers};
@@ -74,6 +73,7 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
         job: OnceCell::new(),
         is_acked: Cell::new(false),
         is_ignored: Cell::new(false),
+        is_unlocked: Cell::new(false),
         began: Cell::new(None),
         has_permit: Cell::new(true),
         // Of a message that is not read yet.
@@ -94,6 +94,8 @@ pub(crate) struct Run {
     pub(crate) is_acked: Cell<bool>,
     /// Whether the sender ignores the outcome.
     pub(crate) is_ignored: Cell<bool>,
+    /// Whether the lock that is released when the job begins has been released, by this run or an earlier one.
+    pub(crate) is_unlocked: Cell<bool>,
     /// When the job started; `None` before that.
     began: Cell<Option<Ticks>>,
     /// Whether the run counts against the worker's concurrency: always, but while it waits for its turn.
@@ -146,6 +148,7 @@ impl Run {
             }
         };
         self.is_ignored.set(request.ignore_result);
+        self.is_unlocked.set(request.retries > 0);
         let embed = Embed::read(request.embed);
         self.has_followers.set(!matches!(embed, Ok(None)));
         let app = &self.worker.app.0;
@@ -200,7 +203,7 @@ impl Run {
     }
 
     /// Checks whether a job is not to be run, or not now.
-    fn check(&self, delivery: &Delivery, request: &Request<'_>) -> Option<Verdict> {
+    pub(crate) fn check(&self, delivery: &Delivery, request: &Request<'_>) -> Option<Verdict> {
         if self.worker.app.0.revoked.borrow().contains(request.id) {
             return Some(Verdict::End(revoked("cancelled"), REVOKED));
         }
@@ -277,7 +280,9 @@ impl Run {
             };
         }
         if request.retries == 0 && delivery.message.headers.contains_key(UNIQUE) {
-            Box::pin(self.unlock(&delivery.message, UntilWhen::Begun)).await;
+            if let Err(verdict) = Box::pin(self.unlock_before(delivery, request)).await {
+                return verdict;
+            }
         }
         let began = now();
         self.worker.running.set_began(self.key, current.facts.clone(), began);
@@ -440,6 +445,7 @@ impl Drop for Run {
             self.key,
             self.delivery.take(),
             self.is_acked.get(),
+            self.is_unlocked.get(),
             self.has_permit.get(),
         );
     }

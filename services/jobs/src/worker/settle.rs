@@ -12,7 +12,7 @@ use pikake_traps::{random, shield, sleep, wall_time};
 use serde_json::Value;
 
 use crate::broker::outcomes::revoked;
-use crate::broker::{BrokerError, PublishFailure, Receipt};
+use crate::broker::{BrokerError, Delivery, PublishFailure, Receipt};
 use crate::canvas::Action;
 use crate::client::carry_out::{carry_out, carry_out_rest, is_worth_a_retry, unsent};
 use crate::message::{Message, Outcome, OutcomeState};
@@ -20,7 +20,7 @@ use crate::running::CancelReason;
 use crate::unique::{UniqueLock, UntilWhen};
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
-use crate::wire::request::UNIQUE;
+use crate::wire::request::{Request, UNIQUE};
 use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::worker::state::Phase;
@@ -148,21 +148,54 @@ impl Run {
         }
     }
 
-    /// Releases the lock of a unique job that is released at this moment.
-    pub(crate) async fn unlock(&self, message: &Message, when: UntilWhen) {
-        let Some(lock) = UniqueLock::of(message).filter(|lock| lock.until == when) else { return };
-        let _logged = self.retry(|run| run.worker.broker.unlock(&lock)).await;
+    /// Releases the lock of a unique job that is about to begin, if its begin releases it; the verdict if the job must not be
+    /// run. Retries while the broker is lost.
+    pub(crate) async fn unlock_before(
+        &self,
+        delivery: &Delivery,
+        request: &Request<'_>,
+    ) -> Result<(), Verdict> {
+        let lock = UniqueLock::of(&delivery.message);
+        let Some(lock) = lock.filter(|lock| lock.until == UntilWhen::Begun) else { return Ok(()) };
+        let mut pauses = Pauses::new();
+        while let Err(error) = self.worker.broker.unlock(&lock).await {
+            match error {
+                // The worker ends. The job has not begun, and has nothing to be interrupted in.
+                BrokerError::Interrupted(_) => return Err(Verdict::GiveBack),
+                BrokerError::Lost(_) | BrokerError::Io(_) => {
+                    if sleep(pauses.next()).await.is_err() {
+                        return Err(Verdict::GiveBack);
+                    }
+                }
+                error => {
+                    tracing::warn!(id = request.id, %error, "the lock of a job lasts to its end");
+                    break;
+                }
+            }
+        }
+        self.is_unlocked.set(true);
+        // The worker may have ended meanwhile, and a cancel may have arrived.
+        let reason = self.worker.running.cancel_reason(self.key);
+        if reason == Some(CancelReason::Shutdown) && !self.is_acked.get() {
+            return Err(Verdict::GiveBack);
+        }
+        self.check(delivery, request).map_or(Ok(()), Err)
     }
 
     /// Releases the lock of a unique job that has ended.
     async fn unlock_ended(&self) {
         let Some(delivery) = &self.delivery else { return };
         if delivery.message.headers.contains_key(UNIQUE) {
-            Box::pin(self.unlock(&delivery.message, UntilWhen::Ended)).await;
-            if self.seconds().is_none() {
-                Box::pin(self.unlock(&delivery.message, UntilWhen::Begun)).await;
-            }
+            Box::pin(self.release(&delivery.message)).await;
         }
+    }
+
+    async fn release(&self, message: &Message) {
+        let lock = UniqueLock::of(message);
+        let Some(lock) = lock.filter(|lock| lock.ends_with_job(self.is_unlocked.get())) else {
+            return;
+        };
+        let _logged = self.retry(|run| run.worker.broker.unlock(&lock)).await;
     }
 
     /// Adds the event of the job's end.

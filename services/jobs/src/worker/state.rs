@@ -156,11 +156,12 @@ impl WorkerState {
         key: usize,
         left: Option<Rc<Delivery>>,
         is_acked: bool,
+        is_unlocked: bool,
         has_permit: bool,
     ) {
         let reason = self.running.remove(key);
         if let Some(delivery) = left {
-            self.add_unfinished(delivery, reason, is_acked);
+            self.add_unfinished(delivery, reason, is_acked, is_unlocked);
         }
         if self.running.is_empty() && self.phase.get() > Phase::Open {
             self.changed.set();
@@ -207,11 +208,17 @@ impl WorkerState {
 
     /// Leaves a delivery to the worker whose job has not begun.
     pub(crate) fn leave_unbegun(&self, delivery: Delivery) {
-        self.add_unfinished(Rc::new(delivery), None, false);
+        self.add_unfinished(Rc::new(delivery), None, false, false);
     }
 
     /// Leaves a delivery to the worker, and counts its job.
-    fn add_unfinished(&self, delivery: Rc<Delivery>, reason: Option<CancelReason>, is_acked: bool) {
+    fn add_unfinished(
+        &self,
+        delivery: Rc<Delivery>,
+        reason: Option<CancelReason>,
+        is_acked: bool,
+        is_unlocked: bool,
+    ) {
         let id = delivery.message.job().unwrap_or_default();
         let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
         let job = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
@@ -240,7 +247,7 @@ impl WorkerState {
                 End::GivenBack
             }
         };
-        self.unfinished.add(delivery, end);
+        self.unfinished.add(delivery, end, is_unlocked);
     }
 
     /// Settles unfinished jobs. Never ends: to be polled beside the worker, in a shield.

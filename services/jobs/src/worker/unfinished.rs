@@ -18,7 +18,7 @@ use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
 use crate::client::app::App;
 use crate::client::carry_out::carry_out_rest;
 use crate::message::{Message, Outcome};
-use crate::unique::{UniqueLock, UntilWhen};
+use crate::unique::UniqueLock;
 use crate::wire::failure::Failure;
 use crate::worker::follow;
 
@@ -29,6 +29,8 @@ const AGAIN_PAUSE: Duration = Duration::from_secs(1);
 struct UnfinishedJob {
     delivery: Rc<Delivery>,
     end: End,
+    /// Whether the lock that is released when the job begins has been released.
+    is_unlocked: bool,
 }
 
 /// What follows from an unfinished job.
@@ -57,10 +59,10 @@ pub(crate) struct UnfinishedJobs {
 }
 
 impl UnfinishedJobs {
-    pub(crate) fn add(&self, delivery: Rc<Delivery>, end: End) {
+    pub(crate) fn add(&self, delivery: Rc<Delivery>, end: End, is_unlocked: bool) {
         let count = self.counted(end);
         count.set(count.get() + 1);
-        self.new.borrow_mut().push(UnfinishedJob { delivery, end });
+        self.new.borrow_mut().push(UnfinishedJob { delivery, end, is_unlocked });
         self.added.set();
     }
 
@@ -105,14 +107,14 @@ impl UnfinishedJobs {
 
     /// Settles one job, as soon as the broker answers.
     async fn settle(&self, app: &App, broker: &dyn Broker, changed: &Event, job: UnfinishedJob) {
-        let UnfinishedJob { delivery, end } = job;
+        let UnfinishedJob { delivery, end, is_unlocked } = job;
         let Delivery { receipt, message, .. } = &*delivery;
         let mut waits = true;
         loop {
             let done = match end {
                 End::GivenBack => broker.give_back(*receipt).await,
                 End::Revoked { is_acked } => {
-                    match end_with(app, broker, message, revoked("cancelled")).await {
+                    match end_with(app, broker, message, revoked("cancelled"), is_unlocked).await {
                         Ok(()) if !is_acked => broker.ack(*receipt).await,
                         stored => stored,
                     }
@@ -121,7 +123,7 @@ impl UnfinishedJobs {
                     let what =
                         "its worker has ended in the middle of it, and it is not to be run twice";
                     let lost = Failure::new("WorkerLostError", "billiard.exceptions", what);
-                    end_with(app, broker, message, lost.into_outcome()).await
+                    end_with(app, broker, message, lost.into_outcome(), is_unlocked).await
                 }
             };
             let is_lost = matches!(done, Err(BrokerError::Lost(_) | BrokerError::Io(_)));
@@ -150,13 +152,14 @@ async fn end_with(
     broker: &dyn Broker,
     message: &Message,
     outcome: Outcome,
+    is_unlocked: bool,
 ) -> Result<(), BrokerError> {
     let mut actions = follow::after_outcome(app, message, &outcome);
     if job_with_outcome(message).is_some() {
         broker.store(message, outcome).await?;
     }
     carry_out_rest(app, broker, &mut actions).await?;
-    match UniqueLock::of(message).filter(|lock| lock.until == UntilWhen::Ended) {
+    match UniqueLock::of(message).filter(|lock| lock.ends_with_job(is_unlocked)) {
         Some(lock) => broker.unlock(&lock).await,
         None => Ok(()),
     }

@@ -74,3 +74,9 @@ fn message(job: &str, id: &str) -> Message {
     message.body = b"[[], {}, {}]".to_vec();
     message
 }
+
+#[test]
+#[should_panic(expected = "the prefetch of a worker is at least 1")]
+fn a_worker_without_prefetch_is_refused() {
+    let _app = crate::app().0.prefetch(0);
+}

@@ -1,9 +1,15 @@
 //! Unique jobs, from the call to the release of the lock.
 
-use pikake_jobs::{App, Handle, JobError, SendError, Unique, UntilWhen};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pikake_jobs::{
+    App, Broker, BrokerError, Handle, JobError, MemoryStore, SendError, Unique, UntilWhen,
+};
 use pikake_macros::job;
 use pikake_traps::{Interrupted, sleep};
 
+use crate::meddled::{Asked, Meddled, at_once, lost};
 use crate::{Running, SECOND, add, app, in_worlds};
 
 #[job(crate = pikake_jobs, name = "tests.refresh", unique_for = "10m")]
@@ -112,7 +118,6 @@ fn a_job_that_never_begins_releases_its_lock() {
         let app = app.jobs((refresh, waits)).connect().await.unwrap();
         // Purged.
         let purged = refresh.delay(7, 1).await.unwrap();
-        use pikake_jobs::Broker;
         store.open().purge("pikake").await.unwrap();
         assert!(matches!(purged.wait().await, Err(JobError::Revoked(_))));
         // Expired, and revoked.
@@ -160,5 +165,110 @@ fn calls_have_keys_of_their_own() {
             "{error}"
         );
         worker.end().await;
+    });
+}
+
+thread_local! {
+    /// Whether the job below has begun in this world.
+    static BEGUN: Cell<bool> = const { Cell::new(false) };
+}
+
+#[job(crate = pikake_jobs, name = "tests.noted", unique_for = "10m", unique_until = "begun")]
+async fn noted() {
+    BEGUN.set(true);
+}
+
+/// An application whose broker takes ten seconds to release a lock, or is lost for it.
+fn slow_to_unlock(is_lost: bool) -> (App, MemoryStore) {
+    BEGUN.set(false);
+    let store = MemoryStore::new();
+    let broker = Meddled::new(Rc::new(store.open()), move |asked| match asked {
+        Asked::Unlock if is_lost => at_once(Err(lost())),
+        Asked::Unlock => {
+            Box::pin(async { sleep(10 * SECOND).await.map_err(BrokerError::Interrupted) })
+        }
+        _ => at_once(Ok(())),
+    });
+    (App::on(Rc::new(broker)).jobs(noted), store)
+}
+
+#[test]
+fn a_job_cancelled_while_it_is_unlocked_does_not_begin() {
+    in_worlds(async || {
+        let (app, _store) = slow_to_unlock(false);
+        let worker = Running::start(&app, 60 * SECOND).await;
+        let job = noted.delay().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        job.cancel();
+        assert!(matches!(job.wait().await, Err(JobError::Revoked(_))));
+        assert!(!BEGUN.get());
+        assert_eq!(worker.end().await.stats.all.revoked, 1);
+    });
+}
+
+#[test]
+fn a_worker_that_ends_while_it_unlocks_requeues_the_job() {
+    for is_lost in [false, true] {
+        in_worlds(async || {
+            let (app, store) = slow_to_unlock(is_lost);
+            let worker = Running::start(&app, 60 * SECOND).await;
+            let _job = noted.delay().await.unwrap();
+            sleep(SECOND).await.unwrap();
+            worker.shutdown.cold();
+            let report = worker.task.await.unwrap().unwrap();
+            assert_eq!(report.stats.all.given_back, 1);
+            assert!(!BEGUN.get());
+            assert_eq!(store.open().counts("pikake").await.unwrap().ready, 1);
+        });
+    }
+}
+
+#[job(crate = pikake_jobs, name = "tests.letter", unique_for = "10m")]
+async fn letter(_text: String) {}
+
+#[test]
+fn a_long_key_is_hashed() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let _app = app.connect().await.unwrap();
+        let text = |end| "x".repeat(200_000) + end;
+        let first_one = letter.delay(text("a")).await.unwrap();
+        assert_eq!(first(letter.delay(text("a")).await), first_one.id().0);
+        letter.delay(text("b")).await.unwrap();
+        let mut jobs = store.open().consume("pikake", 1).await.unwrap();
+        let headers = jobs.next().await.unwrap().unwrap().message.headers;
+        let length = serde_json::to_string(&headers["pikake_unique"]).unwrap().len();
+        assert!(length < 300, "{length}");
+    });
+}
+
+#[job(crate = pikake_jobs, name = "tests.unlocks", unique_for = "10m", unique_until = "begun", acks = "early")]
+async fn unlocks() {
+    BEGUN.set(true);
+}
+
+/// The job was acknowledged, and so it is lost; its lock is not.
+#[test]
+fn a_job_that_is_lost_before_it_begins_releases_its_lock() {
+    in_worlds(async || {
+        BEGUN.set(false);
+        let (store, tries) = (MemoryStore::new(), Cell::new(0));
+        let broker = Meddled::new(Rc::new(store.open()), move |asked| {
+            // The first one does not end.
+            if matches!(asked, Asked::Unlock) && tries.replace(tries.get() + 1) == 0 {
+                return Box::pin(std::future::pending());
+            }
+            at_once(Ok(()))
+        });
+        let app = App::on(Rc::new(broker)).jobs(unlocks);
+        let worker = Running::start(&app, SECOND).await;
+        let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let job = unlocks.with().on(&sender).send().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        worker.shutdown.cold();
+        worker.task.await.unwrap().unwrap();
+        assert!(matches!(job.wait().await, Err(JobError::Failed(_))));
+        assert!(!BEGUN.get());
+        unlocks.with().on(&sender).send().await.unwrap();
     });
 }

@@ -29,6 +29,8 @@ pub(crate) enum Asked<'a> {
     Wait,
     /// To add a member of a chord, or to end one.
     Join,
+    /// To release the lock of a unique job.
+    Unlock,
     /// A message on the bus.
     Notify,
     /// The next delivery of a consumer, which is cancelled first if this is set.
@@ -114,7 +116,7 @@ impl Broker for Meddled {
         self.inner.publish_unique(queue, message, not_before, lock)
     }
     fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.inner.unlock(lock)
+        self.around(|| Asked::Unlock, move || self.inner.unlock(lock))
     }
     fn publish<'a>(
         &'a self,

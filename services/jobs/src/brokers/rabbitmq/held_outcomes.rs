@@ -47,11 +47,13 @@ pub(crate) struct HeldOutcomes {
 }
 
 impl HeldOutcomes {
-    /// Sends an outcome, or keeps it if the broker takes none and there is room.
+    /// Sends an outcome. If the broker takes none, keeps a final one, if there is room, and drops another: a later one
+    /// replaces it, and progress would take the room of the ends.
     pub(crate) async fn send(
         self: &Rc<Self>,
         publisher: &Rc<Publisher>,
         to: &str,
+        is_final: bool,
         make: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
         let connection = publisher.connection();
@@ -63,6 +65,7 @@ impl HeldOutcomes {
         });
         match early.await? {
             Some(sent) => sent,
+            None if !is_final => Ok(()),
             // It may have been sent already, and then comes twice.
             None if self.keep(to, make()?) => {
                 self.start_senders(publisher);

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use pikake_amqp_testing::Broker as Server;
-use pikake_jobs::App;
+use pikake_jobs::{App, current_job};
 use pikake_macros::job;
 use pikake_traps::{elapsed_since, now, sleep, timeout_after};
 use tracing::Level;
@@ -30,9 +30,19 @@ async fn long(length: usize) -> String {
     "x".repeat(length)
 }
 
+/// Tells of more progress than outcomes are kept.
+#[job(crate = pikake_jobs, name = "tests.tells")]
+async fn tells() -> u32 {
+    for _ in 0..8 {
+        current_job().progress("x".repeat(10 * LONG));
+        sleep(SECOND).await.expect("nobody interrupts it");
+    }
+    7
+}
+
 fn app() -> App {
     let app = App::new("amqp://127.0.0.1").unwrap().default_queue("jobs");
-    app.jobs((add, late, long)).connections(2).concurrency(2)
+    app.jobs((add, late, long, tells)).connections(2).concurrency(2)
 }
 
 /// With an application that sends, and one whose worker takes two messages at a time.
@@ -95,6 +105,20 @@ fn outcomes_without_room_keep_their_messages() {
             assert_eq!(value.unwrap().len(), LONG);
         }
         assert_eq!((server.ready("jobs"), server.unacked("jobs")), (0, 0));
+        worker.end().await;
+    });
+}
+
+#[test]
+fn progress_takes_no_room_of_outcomes() {
+    with_worker(SECOND, async |server, sender, _app, worker| {
+        let job = tells.with().on(&sender).send().await.unwrap();
+        server.block(Some("memory"));
+        sleep(15 * SECOND).await.unwrap();
+        assert_eq!((server.ready("jobs"), server.unacked("jobs")), (0, 0));
+        server.block(None);
+        let value = timeout_after(10 * SECOND, job.wait()).await.expect("it comes");
+        assert_eq!(value.unwrap(), 7);
         worker.end().await;
     });
 }
