@@ -4,6 +4,7 @@ mod alarms;
 mod channels;
 mod consumers;
 mod control;
+mod expired;
 #[path = "../support/fake.rs"]
 mod fake;
 mod half_open;

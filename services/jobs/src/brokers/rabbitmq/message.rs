@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 use pikake_amqp::{Error, Properties, Table, Value, persistent, short};
 use serde_json::Map;
 
+use crate::broker::outcomes::job_with_outcome;
 use crate::brokers::rabbitmq::value::{json, table};
 use crate::message::Message;
-use crate::wire::request::DELIVERIES;
+use crate::wire::request::{DELIVERIES, UNIQUE};
 
 /// When the message is worth nothing any more, in milliseconds since 1970. AMQP's `expiration` is a
 /// length, of which a reader cannot know when it began; and in a delay queue it would be taken for one
@@ -53,18 +54,24 @@ fn is_brokers_own(name: &str) -> bool {
     BROKERS_OWN.contains(&name) || BROKERS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The properties of a persistent message that waits in its queue, and expires there if nobody waits for its outcome:
-/// RabbitMQ drops what has expired and tells nobody, so else it is its worker that is to say so.
+/// The properties of a persistent message that waits in its queue. RabbitMQ drops expired messages and notifies nobody, so
+/// only a message whose end nobody learns of has an `expiration`. A worker revokes the job of any other expired message.
 pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Properties, Error> {
     let mut properties = headless(message, now)?;
-    let is_awaited = message.reply_to.as_deref().is_some_and(|to| !to.is_empty());
-    if let Some(expires) = message.expires.filter(|_| !is_awaited) {
+    if let Some(expires) = message.expires.filter(|_| !is_end_wanted(message)) {
         let left = expires.duration_since(now).unwrap_or_default();
         if left <= LONGEST_EXPIRATION {
             properties = properties.with_expiration(short(&left.as_millis().to_string())?);
         }
     }
     Ok(properties)
+}
+
+/// Whether the end of the message's job matters to anybody: a waiter, here or in Redis, or the senders of unique jobs.
+fn is_end_wanted(message: &Message) -> bool {
+    message.reply_to.as_deref().is_some_and(|to| !to.is_empty())
+        || job_with_outcome(message).is_some()
+        || message.headers.contains_key(UNIQUE)
 }
 
 /// How long a message waits in a queue at most.
@@ -195,6 +202,27 @@ mod tests {
         assert_eq!(came.headers.keys().collect::<Vec<_>>(), ["x-request-id"]);
     }
 
+    /// RabbitMQ would drop the others without a word.
+    #[test]
+    fn only_ignored_messages_expire_at_the_broker() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let expiration = |change: fn(&mut Message)| {
+            let mut sent = Message {
+                correlation_id: Some("17".into()),
+                expires: Some(now + Duration::from_millis(1_500)),
+                ..Message::default()
+            };
+            sent.headers.insert("ignore_result".into(), true.into());
+            change(&mut sent);
+            let properties = properties(&sent, now).unwrap();
+            properties.expiration().as_ref().map(|length| length.as_str().to_owned())
+        };
+        assert_eq!(expiration(|_| {}), Some("1500".to_owned()));
+        assert_eq!(expiration(|sent| sent.reply_to = Some("replies".into())), None);
+        assert_eq!(expiration(|sent| drop(sent.headers.remove("ignore_result"))), None);
+        assert_eq!(expiration(|sent| drop(sent.headers.insert(UNIQUE.into(), made!({})))), None);
+    }
+
     #[test]
     fn a_message_comes_back_as_it_was() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -208,7 +236,6 @@ mod tests {
         sent.headers.insert("retries".into(), made!(0));
         sent.headers.insert("nested".into(), made!({"list": [1, i64::MAX, 0.5, null, "größe"]}));
         let properties = properties(&sent, now).unwrap();
-        assert_eq!(properties.expiration().as_ref().unwrap().as_str(), "1500");
         let died = with_header(properties, "x-death", Value::Void).unwrap();
         assert_eq!(message(&died, sent.body.clone(), now), sent);
     }
