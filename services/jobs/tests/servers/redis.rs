@@ -102,7 +102,7 @@ fn killed_redis_loses_no_outcome() {
         let before = add.with(1, 1).on(&client).send().await.unwrap();
         assert_eq!(before.wait().await.unwrap(), 2);
         // One waits when Redis is killed, and one begins to wait while it is away.
-        let early = nap.with(1).on(&client).send().await.unwrap();
+        let early = nap.with(10).on(&client).send().await.unwrap();
         let late =
             add.with(2, 2).countdown(Duration::from_secs(1)).on(&client).send().await.unwrap();
         let waiting = spawn(async move { early.wait().await });
@@ -114,7 +114,7 @@ fn killed_redis_loses_no_outcome() {
         assert!(matches!(client.broker().unwrap().probe().await, Err(BrokerError::Lost(_))));
         assert_eq!(client.broker().unwrap().state(), "open, without Redis");
         server.command("start");
-        assert_eq!(waiting.await.unwrap().unwrap(), 1);
+        assert_eq!(waiting.await.unwrap().unwrap(), 10);
         assert_eq!(waiting_late.await.unwrap().unwrap(), 4);
         assert_eq!(before.wait().await.unwrap(), 2);
         let lines = lines.take();
