@@ -17,6 +17,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// How long the members of a chord are kept after the last one that was added.
 pub(crate) const CHORD_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// How long outcomes are kept at most: ten years. Databases refuse much longer lengths.
+pub(crate) const LONGEST_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+
 /// The outcome of a job that expired before it began.
 pub(crate) fn expired() -> Outcome {
     revoked("expired")

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::{random, wall_time};
 
 use crate::broker::bus::Bus;
-use crate::broker::outcomes::{job_of, wait_until};
+use crate::broker::outcomes::{LONGEST_LIFE, job_of, wait_until};
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
     PublishFailure, QueueOptions, Receipt,
@@ -480,6 +480,7 @@ impl Broker for SqliteBroker {
     }
 
     fn keep_outcomes(&self, length: Duration) {
+        let length = length.min(LONGEST_LIFE);
         self.0.link.post(move |database| {
             database.outcomes.ahead = micros_of(length) - micros_of(sql::OUTCOME_LIFE);
             Ok(())

@@ -16,7 +16,7 @@ use std::time::Duration;
 use pikake_traps::wall_time;
 
 use crate::broker::BrokerError;
-use crate::broker::outcomes::{job_of, replaces};
+use crate::broker::outcomes::{LONGEST_LIFE, job_of, replaces};
 use crate::message::{JobId, Message, Outcome};
 use crate::results::redis::link::{Link, is_transient};
 use crate::results::redis::protocol::{MAX_VALUE, Reply};
@@ -67,14 +67,10 @@ impl RedisResults {
         })
     }
 
-    /// Sends commands, and returns their replies; an error that is one of them fails the call.
+    /// Sends commands, and returns their replies; an error that is one of them, or of a transaction's, fails the call.
     async fn ask(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, BrokerError> {
         let replies = self.commands.ask(commands).await?;
-        let error = replies.iter().find_map(|reply| match reply {
-            Reply::Error(why) => Some(why),
-            _ => None,
-        });
-        match error {
+        match replies.iter().find_map(Reply::error) {
             None => Ok(replies),
             Some(why) if is_transient(why) => {
                 Err(BrokerError::Lost(format!("Redis at {}: {why}", self.address.host_and_port())))
@@ -105,7 +101,7 @@ impl RedisResults {
 
     /// Sets how long outcomes are kept: a second at least.
     pub(crate) fn keep_outcomes(&self, length: Duration) {
-        self.outcome_life.set(length.max(Duration::from_secs(1)));
+        self.outcome_life.set(length.clamp(Duration::from_secs(1), LONGEST_LIFE));
     }
 
     /// Stores an outcome, and announces it. As at Celery, a success stays.
@@ -186,12 +182,18 @@ impl RedisResults {
                 }
                 return Ok(outcome);
             }
+            if let Some(why) = channel.refusal() {
+                return Err(BrokerError::Refused(format!(
+                    "Redis at {}, as this program subscribes to the channel `{}`: {why}",
+                    self.address.host_and_port(),
+                    key_of(job)
+                )));
+            }
         }
     }
 
     fn announcements(&self) -> &Link {
-        self.announcements
-            .get_or_init(|| Link::start(&self.address, Some(self.channels.clone()), None))
+        self.announcements.get_or_init(|| Link::start_beside(&self.commands, self.channels.clone()))
     }
 
     /// Whether the connection is lost, and being made again.

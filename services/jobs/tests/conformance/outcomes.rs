@@ -1,6 +1,7 @@
 //! Outcomes: stored by one, waited for by another, forgotten.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use pikake_jobs::{Broker, BrokerError, JobId, Outcome, OutcomeState};
 use pikake_traps::{sleep, spawn, timeout_after};
@@ -225,4 +226,6 @@ pub(crate) async fn removed_at_their_age(place: &dyn Place) {
     store("later", 100 * PATIENCE).await;
     sleep(2 * QUIET).await.unwrap();
     assert!(is_kept("later").await);
+    store("for good", Duration::MAX).await;
+    assert!(is_kept("for good").await);
 }

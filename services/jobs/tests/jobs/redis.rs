@@ -210,3 +210,142 @@ fn waits_end_with_the_application() {
         assert!(matches!(waiting.await.unwrap(), Err(BrokerError::Closed)));
     });
 }
+
+/// Answers each write of the client, which has these commands.
+async fn answering(stream: TcpStream, answer: impl Fn(&str) -> Vec<u8>) {
+    log_in(&stream).await;
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        if stream.write_all(&answer(&text)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn subscribed(job: &str) -> String {
+    let name = format!("celery-task-meta-{job}");
+    format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{name}\r\n:1\r\n", name.len())
+}
+
+/// Redis checks the length of a key's life only when it carries out the transaction.
+#[test]
+fn error_within_a_transaction_is_refused() {
+    let server = |stream| {
+        answering(stream, |text| match text.contains("EXEC") {
+            true => b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n-ERR invalid expire time\r\n:0\r\n".into(),
+            false => b"$-1\r\n".into(),
+        })
+    };
+    with_server(server, || async {
+        let app = app().connect().await.unwrap();
+        let stored = app.broker().unwrap().store(&message("a"), Outcome::success(1.into())).await;
+        let Err(BrokerError::Refused(why)) = stored else { panic!("{stored:?}") };
+        assert!(why.contains("ERR invalid expire time"), "{why}");
+        app.close().await.unwrap();
+    });
+}
+
+/// A user without rights to channels is told so, and the waiter whose subscription is confirmed waits on.
+#[test]
+fn refused_subscription_fails_its_wait() {
+    let subscriptions = Rc::new(Cell::new(0));
+    let counted = subscriptions.clone();
+    let server = move |stream| {
+        let counted = counted.clone();
+        answering(stream, move |text| {
+            if text.contains("GET") {
+                return b"$-1\r\n".into();
+            }
+            let mut answer = String::new();
+            for (at, _) in text.match_indices("SUBSCRIBE\r\n") {
+                let is_new = !text[..at].ends_with("UN");
+                counted.set(counted.get() + u32::from(is_new));
+                answer += &match (is_new, text[at..].contains("meta-a")) {
+                    (true, true) => subscribed("a"),
+                    (true, false) => "-NOPERM No permissions to access a channel\r\n".to_owned(),
+                    (false, _) => "*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:1\r\n".to_owned(),
+                };
+            }
+            answer.into()
+        })
+    };
+    with_server(server, || async move {
+        let app = app().connect().await.unwrap();
+        let broker = app.broker().unwrap();
+        for job in ["a", "b"] {
+            broker.expect(&mut message(job)).await.unwrap();
+        }
+        let confirmed = spawn({
+            let broker = broker.clone();
+            async move { broker.wait(&JobId("a".into())).await }
+        });
+        sleep(SECOND).await.unwrap();
+        for _ in 0..2 {
+            let refused = timeout_after(SECOND, broker.wait(&JobId("b".into()))).await.unwrap();
+            let Err(BrokerError::Refused(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.contains("NOPERM") && why.contains("celery-task-meta-b"), "{why}");
+        }
+        sleep(SECOND).await.unwrap();
+        assert!(!confirmed.is_finished());
+        assert_eq!(subscriptions.get(), 3);
+        app.close().await.unwrap();
+    });
+}
+
+/// The link of commands is open, and that of announcements is lost again and again.
+#[test]
+fn outage_of_announcements_is_one_warning() {
+    let connections = Rc::new(Cell::new(0));
+    let server = move |stream: TcpStream| {
+        connections.set(connections.get() + 1);
+        let is_first = connections.get() == 1;
+        async move {
+            match is_first {
+                true => answering(stream, |_| b"$-1\r\n".into()).await,
+                false => log_in(&stream).await,
+            }
+        }
+    };
+    with_server(server, || async {
+        let (lines, _guard) = Lines::collect(&["pikake_jobs::results"], Level::WARN);
+        let app = app().connect().await.unwrap();
+        let broker = app.broker().unwrap();
+        broker.expect(&mut message("a")).await.unwrap();
+        assert!(timeout_after(60 * SECOND, broker.wait(&JobId("a".into()))).await.is_err());
+        let lines = lines.take();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("no connection for announcements"), "{lines:?}");
+        app.close().await.unwrap();
+    });
+}
+
+/// A large outcome on a slow connection takes longer than a server may be silent.
+#[test]
+fn slow_write_is_no_silence() {
+    let server = async |stream: TcpStream| {
+        log_in(&stream).await;
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+            let is_whole = buffer[..length].ends_with(b"EXEC\r\n");
+            let answer: &[u8] = match buffer.starts_with(b"*2\r\n$3\r\nGET") {
+                true => b"$-1\r\n",
+                false if is_whole => b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:0\r\n",
+                false => b"",
+            };
+            if !answer.is_empty() && stream.write_all(answer).await.is_err() {
+                return;
+            }
+            sleep(SECOND / 2).await.unwrap();
+        }
+    };
+    with_server(server, || async {
+        let app = app().connect().await.unwrap();
+        let (broker, begin) = (app.broker().unwrap(), now());
+        let large = Outcome::success("x".repeat(3_000_000).into());
+        broker.store(&message("a"), large).await.unwrap();
+        let length = elapsed_since(begin);
+        assert!(length > 40 * SECOND, "{length:?}");
+        app.close().await.unwrap();
+    });
+}

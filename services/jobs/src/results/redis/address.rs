@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use crate::broker::outcomes::LONGEST_LIFE;
+
 /// Redis's own port.
 const PORT: u16 = 6379;
 /// How long outcomes are kept: Celery's `result_expires`.
@@ -114,6 +116,9 @@ impl Address {
         if name == "expires" {
             let seconds = value.parse().map_err(|_| "`expires` is no number of seconds")?;
             self.expires = Duration::from_secs(seconds);
+            if self.expires > LONGEST_LIFE {
+                return Err("`expires` is longer than ten years (0 keeps outcomes for good)".into());
+            }
             return Ok(());
         }
         let tls = self.tls.as_mut().ok_or_else(|| match name.starts_with("ssl_") {
@@ -184,6 +189,7 @@ mod tests {
             "redis://:secret@h/one",
             "redis://:secret@h/?colour=blue",
             "redis://:secret@h/?expires=soon",
+            "redis://:secret@h/?expires=99999999999999999",
             "redis://:secret@h/?ssl_certfile=/a",
             "redis://:%ff@h/secret",
         ] {

@@ -2,7 +2,7 @@
 //!
 //! Commands of many tasks go out in one write, and each reply belongs to the oldest command that lacks one. A lost
 //! connection answers its commands with [`BrokerError::Lost`]; none is sent again. A connection on which nothing
-//! arrives is asked for a sign of life, and is lost without one.
+//! arrives, and nothing can be written, is asked for a sign of life, and is lost without one.
 //!
 //! ```text
 //! connecting ──1──▶ open ──3──▶ closed
@@ -41,10 +41,14 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a close waits for the replies that are under way.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+/// A link of subscriptions that is lost so often in succession, while the link of commands is open, has an outage of its own.
+const LOST_ALONE: u32 = 3;
 /// A connection that is lost sooner is part of the outage before it.
 const STEADY: Duration = Duration::from_secs(1);
 /// The size of the read buffer, in bytes.
 const READ_SIZE: usize = 16 * 1024;
+/// How many bytes are written at a time. A write that makes progress is a sign of life.
+const WRITE_SIZE: usize = 64 * 1024;
 /// The capacity, in bytes, to which an empty write buffer is shrunk.
 const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
@@ -62,11 +66,21 @@ pub(crate) struct Link {
     supervisor: Task<()>,
 }
 
+/// What a connection of subscriptions has, on which all replies are pushed.
+struct Subscriptions {
+    subscriber: Rc<dyn Subscriber>,
+    /// The link of commands, which tells of the outages of both.
+    commands: Rc<Hub>,
+}
+
 struct Hub {
     address: Address,
-    /// For a connection of subscriptions, on which all replies are pushed.
-    subscriber: Option<Rc<dyn Subscriber>>,
+    subscriptions: Option<Subscriptions>,
     output: RefCell<Vec<u8>>,
+    /// Whether output is being written.
+    is_writing: Cell<bool>,
+    /// How many parts of the output were written.
+    written: Cell<u64>,
     /// The commands that lack replies, in their order.
     asked: RefCell<VecDeque<Asked>>,
     is_open: Cell<bool>,
@@ -98,16 +112,24 @@ impl Link {
         Ok(Self::start(address, None, Some(connected)))
     }
 
+    /// Starts the link of subscriptions beside the one of commands.
+    pub(crate) fn start_beside(commands: &Self, subscriber: Rc<dyn Subscriber>) -> Self {
+        let subscriptions = Subscriptions { subscriber, commands: commands.hub.clone() };
+        Self::start(&commands.hub.address, Some(subscriptions), None)
+    }
+
     /// Starts the link, which connects unless a connection is given.
-    pub(crate) fn start(
+    fn start(
         address: &Address,
-        subscriber: Option<Rc<dyn Subscriber>>,
+        subscriptions: Option<Subscriptions>,
         connected: Option<Connected>,
     ) -> Self {
         let hub = Rc::new(Hub {
             address: address.clone(),
-            subscriber,
+            subscriptions,
             output: RefCell::default(),
+            is_writing: Cell::new(false),
+            written: Cell::new(0),
             asked: RefCell::default(),
             is_open: Cell::new(false),
             is_closed: Cell::new(false),
@@ -215,14 +237,15 @@ impl Hub {
 
     fn enter_open(&self) {
         self.is_open.set(true);
-        if let Some(subscriber) = &self.subscriber {
-            subscriber.opened(&mut self.output.borrow_mut());
+        if let Some(of) = &self.subscriptions {
+            of.subscriber.opened(&mut self.output.borrow_mut());
         }
     }
 
     /// Answers all commands with the loss of the connection, by dropping their askers.
     fn lose(&self, why: &str) {
         self.is_open.set(false);
+        self.is_writing.set(false);
         why.clone_into(&mut self.why.borrow_mut());
         self.output.borrow_mut().clear();
         let asked = self.asked.take();
@@ -232,8 +255,8 @@ impl Hub {
 
     /// Gives a reply to the command that it answers.
     fn answer(&self, reply: Reply) -> Result<(), String> {
-        if let Some(subscriber) = &self.subscriber {
-            return subscriber.pushed(reply);
+        if let Some(of) = &self.subscriptions {
+            return of.subscriber.pushed(reply);
         }
         let mut all = self.asked.borrow_mut();
         let Some(asked) = all.front_mut() else {
@@ -354,7 +377,8 @@ async fn supervise(hub: Rc<Hub>, connected: Option<Connected>) {
     let mut pauses = Pauses::new();
     let mut outage = Outage {
         redis: hub.address.host_and_port(),
-        is_told: hub.subscriber.is_none(),
+        is_told: hub.subscriptions.is_none(),
+        alone: 0,
         began: None,
     };
     loop {
@@ -375,7 +399,8 @@ async fn supervise(hub: Rc<Hub>, connected: Option<Connected>) {
             Err(error) => error.to_string(),
         };
         hub.lose(&why);
-        outage.begin(&why);
+        let is_alone = hub.subscriptions.as_ref().is_some_and(|of| of.commands.is_open.get());
+        outage.begin(&why, is_alone);
         if sleep(pauses.next()).await.is_err() {
             return;
         }
@@ -385,23 +410,30 @@ async fn supervise(hub: Rc<Hub>, connected: Option<Connected>) {
 /// What the log says of an outage: a warning at its begin, and one at its end.
 struct Outage {
     redis: String,
-    /// Whether the warnings are written: one link's, of an application's two.
+    /// Whether the warnings are written. The link of commands writes them, also for the one of subscriptions beside it.
     is_told: bool,
+    /// How often the link of subscriptions was lost in succession while the link of commands was open.
+    alone: u32,
     began: Option<Ticks>,
 }
 
 impl Outage {
-    fn begin(&mut self, why: &str) {
-        if self.began.is_none() {
-            self.began = Some(now());
-            if self.is_told {
-                tracing::warn!(redis = self.redis, error = why, "no connection");
-            }
+    fn begin(&mut self, why: &str, is_alone: bool) {
+        self.alone = if is_alone { self.alone + 1 } else { 0 };
+        // When both links are lost, one may notice before the other.
+        let is_alone = self.alone == LOST_ALONE;
+        let is_begin = self.began.is_none();
+        self.began.get_or_insert_with(now);
+        if is_alone || (self.is_told && is_begin) {
+            let what = if is_alone { " for announcements" } else { "" };
+            tracing::warn!(redis = self.redis, error = why, "no connection{what}");
         }
     }
 
     fn end(&mut self) {
-        if let (Some(began), true) = (self.began.take(), self.is_told) {
+        let is_told = self.is_told || self.alone >= LOST_ALONE;
+        self.alone = 0;
+        if let (Some(began), true) = (self.began.take(), is_told) {
             let seconds = elapsed_since(began).as_secs_f64();
             tracing::warn!(redis = self.redis, seconds, "connected again");
         }
@@ -440,6 +472,7 @@ async fn serve(hub: &Hub, connected: Connected) -> String {
 async fn read(hub: &Hub, stream: &Stream, mut reader: Reader) -> String {
     let mut buffer = vec![0; READ_SIZE];
     let mut is_asked = false;
+    let mut written = hub.written.get();
     loop {
         match reader.next() {
             Ok(Some(reply)) => {
@@ -458,6 +491,11 @@ async fn read(hub: &Hub, stream: &Stream, mut reader: Reader) -> String {
                 reader.push(&buffer[..length]);
             }
             Ok(Err(error)) => return error.to_string(),
+            // Commands that take long to write have no replies yet, and a question would be read after them.
+            Err(_) if hub.is_writing.get() && hub.written.get() != written => {
+                is_asked = false;
+                written = hub.written.get();
+            }
             Err(_) if is_asked => return format!("the server was silent for {:?}", 2 * SILENCE),
             Err(_) => {
                 is_asked = true;
@@ -469,7 +507,7 @@ async fn read(hub: &Hub, stream: &Stream, mut reader: Reader) -> String {
 
 impl Hub {
     fn ask_for_life(&self) {
-        match &self.subscriber {
+        match &self.subscriptions {
             Some(_) => {
                 write(&[b"PING"], &mut self.output.borrow_mut());
                 self.writer.wake(1);
@@ -489,9 +527,14 @@ async fn write_out(hub: &Hub, stream: &Stream) -> String {
             }
             continue;
         }
-        if let Err(error) = stream.write_all(&buffer).await {
-            return error.to_string();
+        hub.is_writing.set(true);
+        for part in buffer.chunks(WRITE_SIZE) {
+            if let Err(error) = stream.write_all(part).await {
+                return error.to_string();
+            }
+            hub.written.set(hub.written.get() + 1);
         }
+        hub.is_writing.set(false);
         buffer.clear();
         buffer.shrink_to(MAX_KEPT_BUFFER);
     }

@@ -25,6 +25,20 @@ pub(crate) enum Reply {
     List(Vec<Reply>),
 }
 
+impl Reply {
+    /// The error that the reply is or, as the reply to a transaction, has.
+    pub(crate) fn error(&self) -> Option<&str> {
+        match self {
+            Self::Error(why) => Some(why),
+            Self::List(replies) => replies.iter().find_map(|reply| match reply {
+                Self::Error(why) => Some(&**why),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// Adds a command and its arguments to the bytes that are to be sent.
 pub(crate) fn write(command: &[&[u8]], to: &mut Vec<u8>) {
     to.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());

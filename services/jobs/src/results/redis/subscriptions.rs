@@ -1,7 +1,8 @@
 //! The channels on which outcomes are announced, for those that wait here.
 //!
 //! A waiter subscribes first, and looks for the outcome after the confirmation: an outcome is found by that look, or its
-//! announcement comes. After a lost connection, all channels are subscribed to and looked at again.
+//! announcement comes. After a lost connection, all channels are subscribed to and looked at again. If the server refuses the
+//! subscription, the waiter looks once, and the wait fails.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::rc::Rc;
 
 use pikake_traps::{Interrupted, WaitQueue, park};
 
-use crate::results::redis::link::Subscriber;
+use crate::results::redis::link::{Subscriber, is_transient};
 use crate::results::redis::protocol::{Reply, write};
 
 /// The channels that are subscribed to, or are to be.
@@ -19,14 +20,23 @@ pub(crate) struct Channels(RefCell<BTreeMap<Vec<u8>, Rc<Channel>>>);
 /// A channel, for all its waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Channel {
-    /// Counts confirmations and announcements: the reasons to look for the outcome.
+    /// Counts confirmations, refusals and announcements: the reasons to look for the outcome.
     news: Cell<u64>,
+    /// Whether the server has confirmed the subscription on this connection.
+    is_confirmed: Cell<bool>,
+    /// Why the server refuses the subscription.
+    refusal: RefCell<Option<String>>,
     waiters: WaitQueue,
 }
 
 impl Channel {
     pub(crate) fn news(&self) -> u64 {
         self.news.get()
+    }
+
+    /// Why no announcement comes.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.borrow().clone()
     }
 
     /// Waits until there may be something new.
@@ -78,6 +88,23 @@ impl Channels {
         let channels: Vec<_> = self.0.borrow().values().cloned().collect();
         channels.iter().for_each(|channel| channel.notify());
     }
+
+    fn confirm(&self, name: &[u8]) {
+        if let Some(channel) = self.0.borrow().get(name) {
+            channel.is_confirmed.set(true);
+            channel.refusal.take();
+        }
+    }
+
+    /// Ends the waits that depend on subscriptions which are not confirmed. The error of the server names no channel, and
+    /// its rights are the same for all: their names begin alike.
+    fn refuse(&self, why: &str) {
+        let channels: Vec<_> = self.0.borrow().values().cloned().collect();
+        for channel in channels.iter().filter(|channel| !channel.is_confirmed.get()) {
+            channel.refusal.replace(Some(why.to_owned()));
+            channel.notify();
+        }
+    }
 }
 
 impl Subscriber for Channels {
@@ -86,13 +113,23 @@ impl Subscriber for Channels {
             Reply::List(parts) => parts,
             // The answer to PING, while nothing is subscribed to.
             Reply::Status(_) => return Ok(()),
-            Reply::Error(why) => return Err(format!("the server refuses a subscription: {why}")),
+            Reply::Error(why) if is_transient(&why) => {
+                return Err(format!("the server refuses a subscription: {why}"));
+            }
+            // A new connection would be refused, too, and the confirmed subscriptions need this one.
+            Reply::Error(why) => {
+                self.refuse(&why);
+                return Ok(());
+            }
             _ => return Err("the server sent something that is no message".to_owned()),
         };
         match parts.as_slice() {
             [Reply::Bytes(kind), Reply::Bytes(name), ..]
                 if matches!(&**kind, b"subscribe" | b"message") =>
             {
+                if **kind == *b"subscribe" {
+                    self.confirm(name);
+                }
                 self.notify(name);
                 Ok(())
             }
@@ -103,6 +140,7 @@ impl Subscriber for Channels {
 
     fn opened(&self, output: &mut Vec<u8>) {
         let channels = self.0.borrow();
+        channels.values().for_each(|channel| channel.is_confirmed.set(false));
         if !channels.is_empty() {
             let names = channels.keys().map(Vec::as_slice);
             let command: Vec<&[u8]> = [b"SUBSCRIBE".as_slice()].into_iter().chain(names).collect();
