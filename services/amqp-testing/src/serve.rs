@@ -11,7 +11,9 @@ use std::time::Duration;
 use amq_protocol::protocol::{AMQPClass, connection};
 use pikake_net::{TcpListener, TcpStream};
 use pikake_time::Ticks;
-use pikake_traps::{CancelOnDrop, WaitQueue, elapsed_since, ignore_after, now, park, sleep, spawn};
+use pikake_traps::{
+    CancelOnDrop, WaitQueue, elapsed_since, ignore_after, now, park, random, sleep, spawn,
+};
 
 use crate::state::{Exchange, State};
 
@@ -26,6 +28,8 @@ struct Inner {
     links: RefCell<BTreeMap<u64, Rc<Link>>>,
     /// The broker's time and the kernel's at the last [`serve`]. Time continues over restarts.
     served_since: Cell<Option<(Duration, Ticks)>>,
+    /// The longest pause between the ends of two channels of a lost connection.
+    longest_end_pause: Cell<Duration>,
 }
 
 /// The state that reader and writer of a connection share.
@@ -112,6 +116,12 @@ impl Broker {
     /// Limits the channels of later connections to `most`.
     pub fn limit_channels(&self, most: u16) {
         self.0.state.borrow_mut().channel_max = Some(most);
+    }
+
+    /// Ends the channels of a lost connection one after the other from now on, with a random pause of at most this length
+    /// after each. RabbitMQ requeues the messages of each channel at a moment of its own, too.
+    pub fn pause_between_ends(&self, longest: Duration) {
+        self.0.longest_end_pause.set(longest);
     }
 
     /// Accepts the messages of a queue from now on, and never confirms them.
@@ -276,5 +286,16 @@ async fn serve_connection(broker: Broker, stream: TcpStream) {
     }
     drop(writer);
     broker.0.links.borrow_mut().remove(&id);
+    let longest = broker.0.longest_end_pause.get();
+    if !longest.is_zero() {
+        let channels = broker.0.state.borrow().channels_of(id);
+        for number in channels {
+            broker.0.state.borrow_mut().end_channel(id, number);
+            broker.wake_writers();
+            if sleep(longest.mul_f64(random::f64())).await.is_err() {
+                break;
+            }
+        }
+    }
     broker.disconnect(id);
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_traps::Interrupted;
 
-use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::unique::{UniqueLock, UniqueSent, unknown};
 
 pub use bus::{Bus, Notice, Notices, SharedFact, SharedFacts, Topic};
@@ -92,13 +92,6 @@ pub trait Broker: fmt::Debug {
 
     /// Acknowledges a message, which removes it.
     fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
-
-    /// Whether this consumer still has a message, as far as is known here. RabbitMQ requeues the messages of a lost
-    /// connection; their jobs run again elsewhere, and what follows them is left to that run.
-    fn holds(&self, receipt: Receipt) -> bool {
-        let _ = receipt;
-        true
-    }
 
     /// Requeues a message, at its old position where the broker supports that.
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
@@ -186,13 +179,14 @@ pub trait Broker: fmt::Debug {
     }
 
     /// Adds a member of a chord. Once all members are there, returns them in their order: the caller then sends the job that
-    /// follows them, and calls [`end_chord`](Self::end_chord).
+    /// follows them, calls [`end_chord`](Self::end_chord), and drops the value. A caller that has to give up drops it
+    /// earlier.
     ///
     /// A member that is added again counts once. Two calls may both return all members, if a caller was lost in between.
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
         let why = format!("this broker has no chords, so `{}` cannot be joined", member.chord);
         Box::pin(async { Err(BrokerError::Refused(why)) })
     }

@@ -7,6 +7,7 @@
 pub(crate) mod apply;
 pub(crate) mod embed;
 
+use std::any::Any;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -25,8 +26,8 @@ pub(crate) enum Action {
     BeginChord(String, u32),
     /// Add a member to its chord.
     Join(Box<Joining>),
-    /// Forget a chord.
-    EndChord(String),
+    /// Forget a chord, and no longer keep its members from others.
+    EndChord(String, Option<Box<dyn Any>>),
 }
 
 /// A member of a chord that has ended.

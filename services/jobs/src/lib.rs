@@ -42,7 +42,7 @@ pub use control::{Answer, Control, ControlEvent, ControlEvents, JobInfo, JobStat
 pub use current::{CurrentJob, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
 pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};
-pub use message::{ChordMember, JobId, Message, Outcome, OutcomeState};
+pub use message::{AllMembers, ChordMember, JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};
 pub use report::{JobStats, Left, Report, Stats};

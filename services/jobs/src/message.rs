@@ -2,6 +2,7 @@
 //!
 //! Brokers, workers, senders and the command line all read and write such messages.
 
+use std::any::Any;
 use std::time::SystemTime;
 
 use serde_json::Value;
@@ -97,5 +98,27 @@ impl ChordMember {
     /// A member.
     pub fn new(chord: String, size: u32, index: u64, id: String, outcome: Outcome) -> Self {
         Self { chord, size, index, id, outcome }
+    }
+}
+
+/// All members of a chord. Until this is dropped, the broker may keep them from other callers.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AllMembers {
+    /// The members, in their order.
+    pub members: Vec<ChordMember>,
+    /// What keeps them from others.
+    pub hold: Option<Box<dyn Any>>,
+}
+
+impl AllMembers {
+    /// Members that are kept from nobody.
+    pub fn new(members: Vec<ChordMember>) -> Self {
+        Self { members, hold: None }
+    }
+
+    /// Members that others get only after the value has been dropped, if the chord has not been ended.
+    pub fn held(members: Vec<ChordMember>, hold: impl Any) -> Self {
+        Self { members, hold: Some(Box::new(hold)) }
     }
 }

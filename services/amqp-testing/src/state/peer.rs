@@ -28,10 +28,14 @@ impl State {
         self.next_peer
     }
 
+    /// The open channels of a connection.
+    pub(crate) fn channels_of(&self, id: u64) -> Vec<u16> {
+        self.peers.get(&id).map(|peer| peer.channels.keys().copied().collect()).unwrap_or_default()
+    }
+
     /// Removes a connection, requeues its messages, and deletes its exclusive queues.
     pub(crate) fn disconnect(&mut self, id: u64) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        for number in peer.channels.keys().copied().collect::<Vec<_>>() {
+        for number in self.channels_of(id) {
             self.end_channel(id, number);
         }
         self.peers.remove(&id);
@@ -231,7 +235,7 @@ impl State {
     }
 
     /// Removes a channel, and requeues its messages.
-    fn end_channel(&mut self, id: u64, number: u16) {
+    pub(crate) fn end_channel(&mut self, id: u64, number: u16) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let Some(channel) = peer.channels.remove(&number) else { return };
         let mut queues = Vec::new();

@@ -118,6 +118,12 @@ impl State {
             }
             Q::Delete(delete) => {
                 let removed = self.queues.remove(delete.queue.as_str());
+                // Another queue of the name does not get them.
+                let channels = self.peers.values_mut().flat_map(|peer| peer.channels.values_mut());
+                let unacked = channels.flat_map(|channel| channel.unacked.values_mut());
+                for unacked in unacked.filter(|unacked| unacked.queue == delete.queue.as_str()) {
+                    unacked.queue.clear();
+                }
                 for exchange in self.exchanges.values_mut() {
                     exchange
                         .routes

@@ -167,33 +167,36 @@ impl Channel {
         async move { asked.await.map(drop) }
     }
 
-    /// Closes the channel and all its clones, and waits for the broker's reply. Without a connection the
-    /// channel closes at once, and does not recover with the next one. Unconfirmed messages become
-    /// uncertain: await their confirms first.
+    /// Closes the channel and all its clones at once; the future waits for the broker's reply. The broker
+    /// removes the channel's consumers and requeues its unsettled deliveries, which RabbitMQ does in one
+    /// step for each queue. Without a connection the channel does not recover with the next one.
+    /// Unconfirmed messages become uncertain: await their confirms first.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The channel closes even if the wait is interrupted or dropped.
+    /// An interruption point. The channel is closed even if the wait is interrupted, dropped or never polled.
     ///
     /// # Errors
     ///
     /// The error of an earlier close, a missing reply, the interruption. The channel is closed then, too.
     pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
         let channel = self.0.clone();
-        async move {
-            if let Some(error) = channel.closed() {
-                return Err(error);
-            }
-            let (sender, receiver) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
+        let closed = channel.closed();
+        let asked = closed.is_none().then(|| {
             let requester = Requester { sender: Some(sender), channel: None };
             let number = channel.number.get();
             let asked = channel.hub().with(|session| session.close_channel(number, requester));
             channel.hub().channels.borrow_mut().remove(&number);
             channel.end(&Error::Closed);
-            match asked {
-                Some(Ok(())) => channel.hub().answer(receiver).await.map(drop),
+            asked
+        });
+        async move {
+            match (closed, asked.flatten()) {
+                (Some(error), _) => Err(error),
+                (None, Some(Ok(()))) => channel.hub().answer(receiver).await.map(drop),
                 // The broker has no such channel, or the connection is lost or closing.
-                Some(Err(_)) | None => Ok(()),
+                (None, Some(Err(_)) | None) => Ok(()),
             }
         }
     }

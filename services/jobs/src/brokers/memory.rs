@@ -23,7 +23,7 @@ use crate::broker::{
     QueueOptions, Receipt,
 };
 use crate::brokers::memory::state::{Next, StoreState};
-use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::unique::{UniqueLock, UniqueSent};
 
 /// How often the waiter of a job that was running when it expired checks whether the job was requeued.
@@ -320,8 +320,11 @@ impl Broker for MemoryBroker {
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
-        Box::pin(async move { self.0.change(|state, now| Ok(state.join_chord(member, now))) })
+    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
+        Box::pin(async move {
+            let joined = self.0.change(|state, now| Ok(state.join_chord(member, now)));
+            joined.map(|members| members.map(AllMembers::new))
+        })
     }
 
     fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {

@@ -22,7 +22,6 @@ mod value;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -45,7 +44,7 @@ use crate::brokers::rabbitmq::queues::to_queue;
 use crate::brokers::rabbitmq::replies::REPLY_TO;
 use crate::brokers::rabbitmq::routes::Routes;
 use crate::brokers::rabbitmq::shared_channel::SharedChannel;
-use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::unique::{UniqueLock, UniqueSent};
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
@@ -97,9 +96,6 @@ struct Session {
     outcome_life: Cell<Duration>,
     /// The channel that control messages go over, once there was one.
     bus: RefCell<Option<Channel>>,
-    /// The channels over which members have joined chords whose end is open: a channel may hold messages of the chord, until
-    /// the chord is ended, or the connection of that epoch is lost.
-    chords: RefCell<BTreeMap<MemberKey, (Channel, u64)>>,
 }
 
 impl AmqpBroker {
@@ -150,7 +146,6 @@ impl AmqpBroker {
             routes: Routes::default(),
             unsettled: Rc::default(),
             outcome_life: Cell::new(OUTCOME_LIFE),
-            chords: RefCell::default(),
             bus: RefCell::default(),
         })))
     }
@@ -158,23 +153,6 @@ impl AmqpBroker {
     /// The connection, for what jobs have no word for: exchanges, bindings, limits.
     pub fn connection(&self) -> &Connection {
         &self.0.connection
-    }
-}
-
-/// Chord, place and id of a member.
-type MemberKey = (String, u64, String);
-
-/// Keeps the channel of a call that adds a member, for the next call. Also if this call is interrupted.
-struct KeptChannel<'a> {
-    session: &'a Session,
-    kept: Option<(MemberKey, Channel, u64)>,
-}
-
-impl Drop for KeptChannel<'_> {
-    fn drop(&mut self) {
-        if let Some((key, channel, epoch)) = self.kept.take() {
-            self.session.chords.borrow_mut().insert(key, (channel, epoch));
-        }
     }
 }
 
@@ -310,10 +288,6 @@ impl Broker for AmqpBroker {
         })
     }
 
-    fn holds(&self, receipt: Receipt) -> bool {
-        self.0.unsettled.holds(receipt)
-    }
-
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.unsettled.take(receipt)?.receipt.nack(true).map_err(|_| BrokerError::Stale)
@@ -401,37 +375,13 @@ impl Broker for AmqpBroker {
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
-        Box::pin(async move {
-            let epoch = self.0.connection.epoch();
-            // The broker has requeued what the channels of an earlier connection held.
-            self.0.chords.borrow_mut().retain(|_, (_, of)| *of == epoch);
-            let key = (member.chord.clone(), member.index, member.id.clone());
-            // Taken out: another run of the same job may join meanwhile.
-            let interrupted = self.0.chords.borrow_mut().remove(&key);
-            let known = interrupted.filter(|(channel, _)| channel.closed().is_none());
-            let channel = match &known {
-                Some((channel, _)) => channel.clone(),
-                None => self.0.channel().await?,
-            };
-            let mut kept =
-                KeptChannel { session: &self.0, kept: Some((key, channel.clone(), epoch)) };
-            if known.is_some() {
-                // It may hold messages.
-                channel.recover().await?;
-            }
-            let joined = chords::join(&channel, epoch, &self.0.publisher, member).await?;
-            if joined.is_none() {
-                kept.kept = None;
-            }
-            Ok(joined)
-        })
+    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
+        Box::pin(chords::join(async || self.0.channel().await, &self.0.publisher, member))
     }
 
     fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.channel().await?.delete_queue(&chords::chord_queue(chord)).await?;
-            self.0.chords.borrow_mut().retain(|(of, ..), _| of != chord);
             Ok(())
         })
     }

@@ -34,7 +34,7 @@ use crate::brokers::sqlite::inbox::Inbox;
 use crate::brokers::sqlite::row::{Row, message, micros, micros_of, time, wall_now};
 use crate::brokers::sqlite::statements as sql;
 use crate::brokers::sqlite::thread::{Failure, Link};
-use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::unique::{UniqueLock, UniqueSent};
 
 /// How often a waiter for an outcome asks for it, should no notification come.
@@ -446,7 +446,7 @@ impl Broker for SqliteBroker {
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
         let member = member.clone();
         let meta = member.outcome.to_meta(&member.id, wall_time());
         Box::pin(async move {
@@ -460,7 +460,7 @@ impl Broker for SqliteBroker {
                 Some(ChordMember::new(chord, member.size, index, id, outcome))
             });
             let members: Vec<_> = members.collect();
-            Ok((members.len() >= member.size as usize).then_some(members))
+            Ok((members.len() >= member.size as usize).then(|| AllMembers::new(members)))
         })
     }
 

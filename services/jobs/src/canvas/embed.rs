@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::canvas::apply::{Applying, CHORD_SIZE, Given, size_of};
 use crate::canvas::{Action, Joining};
-use crate::message::{ChordMember, Message, Outcome, OutcomeState};
+use crate::message::{AllMembers, ChordMember, Message, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 use crate::wire::ids;
 use crate::wire::request::traces;
@@ -267,7 +267,8 @@ fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option
 }
 
 /// What follows from the end of all members of a chord: its body with their values, or the failure of one of them.
-pub(crate) fn complete(joining: &Joining, members: &[ChordMember], origin: &str) -> Vec<Action> {
+pub(crate) fn complete(joining: &Joining, all: AllMembers, origin: &str) -> Vec<Action> {
+    let AllMembers { members, hold } = all;
     let member = &joining.member;
     let mut applying = Applying::new(format!("chord {}", member.chord), origin);
     let failed = members.iter().find(|member| member.outcome.state != OutcomeState::Success);
@@ -300,6 +301,6 @@ pub(crate) fn complete(joining: &Joining, members: &[ChordMember], origin: &str)
         }
         fail_all(&member.chord, [&joining.body].into_iter(), &outcome, &mut applying.actions);
     }
-    applying.actions.push(Action::EndChord(member.chord.clone()));
+    applying.actions.push(Action::EndChord(member.chord.clone(), hold));
     applying.actions
 }

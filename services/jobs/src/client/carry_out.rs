@@ -44,8 +44,8 @@ pub(crate) async fn carry_out(
             Action::Join(joining) if joining.member.size == 0 && !broker.shares_chords() => {}
             Action::Join(joining) => match broker.join_chord(&joining.member).await {
                 Ok(None) => {}
-                Ok(Some(members)) => {
-                    for action in complete(&joining, &members, app.origin()).into_iter().rev() {
+                Ok(Some(all)) => {
+                    for action in complete(&joining, all, app.origin()).into_iter().rev() {
                         actions.push_front(action);
                     }
                 }
@@ -60,10 +60,10 @@ pub(crate) async fn carry_out(
                     return Err(error);
                 }
             },
-            Action::EndChord(chord) => {
+            Action::EndChord(chord, hold) => {
                 if let Err(error) = broker.end_chord(&chord).await {
                     if is_worth_a_retry(&error) {
-                        actions.push_front(Action::EndChord(chord));
+                        actions.push_front(Action::EndChord(chord, hold));
                     }
                     return Err(error);
                 }

@@ -12,7 +12,7 @@ use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, QueueOptions,
     Receipt,
 };
-use crate::message::{ChordMember, JobId, Message, Outcome};
+use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::results::redis::RedisResults;
 use crate::unique::{UniqueLock, UniqueSent};
 
@@ -86,10 +86,6 @@ impl Broker for WithRedis {
         self.broker.give_back(receipt)
     }
 
-    fn holds(&self, receipt: Receipt) -> bool {
-        self.broker.holds(receipt)
-    }
-
     fn bury(
         &self,
         receipt: Receipt,
@@ -154,8 +150,11 @@ impl Broker for WithRedis {
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
-        Box::pin(self.results.join_chord(member))
+    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
+        Box::pin(async move {
+            let members = self.results.join_chord(member).await?;
+            Ok(members.map(AllMembers::new))
+        })
     }
 
     fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {

@@ -301,13 +301,10 @@ impl Run {
         }
     }
 
-    /// Does what follows from an outcome. An error means that the broker has been closed, or has requeued the message.
+    /// Does what follows from an outcome. An error means that the broker has been closed.
     async fn tell_followers(&self, mut actions: VecDeque<Action>) -> Result<(), ()> {
         let mut pauses = Pauses::new();
         loop {
-            if self.was_requeued() {
-                return Err(());
-            }
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
             match shield(carry_out_rest(app, broker, &mut actions)).await {
                 Ok(()) => return Ok(()),
@@ -317,14 +314,10 @@ impl Run {
         }
     }
 
-    /// Carries out actions; retries for as long as the broker is lost. [`BrokerError::Stale`]: the broker has requeued the
-    /// message, and the actions are those of its next run.
+    /// Carries out actions; retries for as long as the broker is lost.
     async fn carry_out(&self, actions: &mut VecDeque<Action>) -> Result<(), BrokerError> {
         let mut pauses = Pauses::new();
         loop {
-            if self.was_requeued() {
-                return Err(BrokerError::Stale);
-            }
             // An interrupted publish would be repeated, and the message sent twice.
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
             match shield(carry_out(app, broker, actions)).await {
@@ -332,13 +325,6 @@ impl Run {
                 done => return done,
             }
         }
-    }
-
-    /// Whether the broker has taken the message back. What follows it is left to its next run: of two runs that add a member
-    /// to a chord, the first one might be lost with the values of all.
-    fn was_requeued(&self) -> bool {
-        let receipt = self.delivery.as_ref().map(|delivery| delivery.receipt);
-        !self.is_acked.get() && receipt.is_some_and(|receipt| !self.worker.broker.holds(receipt))
     }
 
     async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {

@@ -14,7 +14,8 @@ fn member(chord: &str, size: u32, index: u64) -> ChordMember {
 }
 
 async fn join(broker: &Rc<dyn Broker>, member: &ChordMember) -> Option<Vec<ChordMember>> {
-    timeout_after(PATIENCE, broker.join_chord(member)).await.expect("it ends").unwrap()
+    let joined = timeout_after(PATIENCE, broker.join_chord(member)).await.expect("it ends");
+    joined.unwrap().map(|all| all.members)
 }
 
 pub(crate) async fn whole_with_its_last_member(place: &dyn Place) {

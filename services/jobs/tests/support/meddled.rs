@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime};
 
 use pikake_jobs::broker::LocalFuture;
 use pikake_jobs::{
-    Broker, BrokerError, Bus, ChordMember, Counts, DeadJob, Deliveries, Delivery, JobId, Message,
-    Notice, Notices, Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SharedFact,
-    SharedFacts, Topic, UniqueLock, UniqueSent,
+    AllMembers, Broker, BrokerError, Bus, ChordMember, Counts, DeadJob, Deliveries, Delivery,
+    JobId, Message, Notice, Notices, Outcome, PublishError, PublishFailure, QueueOptions, Receipt,
+    SharedFact, SharedFacts, Topic, UniqueLock, UniqueSent,
 };
 
 /// What is asked of a broker.
@@ -211,7 +211,7 @@ impl Broker for Meddled {
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<Vec<ChordMember>>, BrokerError>> {
+    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
         self.around(|| Asked::Join, move || self.inner.join_chord(member))
     }
     fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {

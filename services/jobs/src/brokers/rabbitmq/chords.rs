@@ -3,17 +3,13 @@
 //! A member publishes its outcome to the queue, then counts the queue's messages. If there are as many as members, it takes
 //! them all; whoever has all of them sends the job that follows, and deletes the queue.
 //!
+//! * **One caller takes them**: as an exclusive consumer, with a channel of its own. It keeps consumer and messages until it has
+//!   deleted the queue. If it gives up or is lost, its channel ends: RabbitMQ's queue then removes the consumer and requeues
+//!   the messages in one step.
 //! * **No chord is left**: a member's own message is acknowledged after its call here has returned. The call returns without
-//!   the members only if the count was too low at a moment when this caller held no message of the queue. A caller that
-//!   holds messages counts again after it has returned them, over the same channel, so the broker sees the return first. So
-//!   the last caller to count finds all messages ready. An interrupted caller calls again over the same channel, which
-//!   returns what it held. If a connection is lost, the broker requeues what it held, the member's own message among it, and
-//!   the second run of that member calls again. (The broker requeues both at the same time, and the run takes longer. This is no guarantee: in
-//!   fault runs on a busy machine, three of ten chords of 200 members were left, and none of thirty with 20.)
-//!   The first run, if its process lives on, takes no more messages, and its worker no more calls (`Broker::holds`): the
-//!   second run might count meanwhile, and a first run that is lost then has no third.
-//! * **No member counts twice**: whoever takes the messages removes the second one of a member. Two calls never share a
-//!   channel, also not two runs of one job in a process: a message that the other one returns would count as the second one.
+//!   the members only if it has counted too few at a moment without a consumer. All messages of the queue were ready
+//!   then, so a member was missing, which counts later. While there is a consumer, the call counts again.
+//! * **No member counts twice**: whoever takes the messages removes the second one of a member.
 //! * **The job that follows is sent once, or again with the same id**, if a caller is lost before it has deleted the queue.
 //!
 //! The queue is a classic one, whose count is exact at any moment; that of a quorum queue lags behind.
@@ -21,21 +17,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pikake_amqp::{Channel, QueueOptions as AmqpQueue, Value, persistent, short};
+use pikake_amqp::{
+    Channel, ConsumeOptions, Consumer, Error, QueueOptions as AmqpQueue, Receipt, Value,
+    persistent, short,
+};
 use pikake_traps::{random, sleep, wall_time};
 
 use crate::broker::BrokerError;
 use crate::broker::outcomes::CHORD_LIFETIME;
 use crate::brokers::rabbitmq::message::with_header;
 use crate::brokers::rabbitmq::publisher::Publisher;
-use crate::brokers::rabbitmq::queues::{is_not_found, look, to_queue};
+use crate::brokers::rabbitmq::queues::{is_consumed, is_not_found, look, to_queue};
 use crate::brokers::rabbitmq::value::json;
-use crate::message::{ChordMember, JobId, Outcome};
+use crate::message::{AllMembers, ChordMember, JobId, Outcome};
 
 /// The header with a member's place.
 const INDEX: &str = "group_index";
 
-/// The longest pause before members that held some messages each try again.
+/// The longest pause before a caller counts again while another one has the messages.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The queue of a chord.
@@ -43,16 +42,66 @@ pub(crate) fn chord_queue(chord: &str) -> String {
     format!("pikake.chord.{chord}")
 }
 
-/// Adds a member, whose own message came over the connection of that epoch. Once all members are there, returns them.
+/// A channel that may consume the queue of a chord. Its end requeues what it has, also that of an interrupted call.
+struct Taking {
+    channel: Channel,
+    consumer: Option<Consumer>,
+    taken: Vec<Receipt>,
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        // Before the parts: who counts meanwhile must not find the consumer gone, and messages that are not back yet.
+        drop(self.channel.close());
+    }
+}
+
+impl Taking {
+    /// Takes all messages, as the only consumer, and removes the second one of a member. `None` if another caller takes them.
+    async fn take(
+        &mut self,
+        queue: &str,
+        of: &ChordMember,
+    ) -> Result<Option<Vec<ChordMember>>, Error> {
+        let options = ConsumeOptions { prefetch: 0, exclusive: true, ..ConsumeOptions::default() };
+        let consumer = match self.channel.consume(queue, options).await {
+            Ok(consumer) => self.consumer.insert(consumer),
+            Err(error) if is_consumed(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // A channel is in order: all messages have come once a count finds none.
+        while look(&self.channel, queue).await?.0 > 0 {}
+        let mut members = BTreeMap::new();
+        while let Some(delivery) = consumer.try_next() {
+            let headers = delivery.properties.headers().as_ref();
+            let index = headers.and_then(|headers| headers.inner().get(INDEX)).map(json);
+            let index = index.as_ref().and_then(serde_json::Value::as_u64).unwrap_or_default();
+            match Outcome::from_meta(&delivery.body) {
+                Ok((JobId(id), outcome)) if !members.contains_key(&(index, id.clone())) => {
+                    members.insert((index, id), outcome);
+                    self.taken.push(delivery.receipt);
+                }
+                // The second one of a member, or of a stranger. Stale: the connection was lost, and it has been requeued.
+                _ => drop(delivery.ack()),
+            }
+        }
+        let member = |((index, id), outcome)| {
+            ChordMember::new(of.chord.clone(), of.size, index, id, outcome)
+        };
+        Ok(Some(members.into_iter().map(member).collect()))
+    }
+}
+
+/// Adds a member. Once all members are there, returns them.
 pub(crate) async fn join(
-    channel: &Channel,
-    epoch: u64,
+    open: impl AsyncFn() -> Result<Channel, BrokerError>,
     publisher: &Publisher,
     member: &ChordMember,
-) -> Result<Option<Vec<ChordMember>>, BrokerError> {
+) -> Result<Option<AllMembers>, BrokerError> {
     let queue = chord_queue(&member.chord);
     let lifetime = i64::try_from(CHORD_LIFETIME.as_millis()).unwrap_or(i64::MAX);
     let options = AmqpQueue::default().argument("x-expires", Value::LongLongInt(lifetime));
+    let mut channel = open().await?;
     channel.declare_queue_once(&queue, options).await?;
     let send = || {
         let index = i64::try_from(member.index).unwrap_or(i64::MAX);
@@ -65,41 +114,25 @@ pub(crate) async fn join(
     publisher.send(send).await?;
     let size = u64::from(member.size);
     loop {
-        match look(channel, &queue).await {
-            Ok((ready, _)) if ready < size => return Ok(None),
+        let counted = look(&channel, &queue).await;
+        let mut taking = Taking { channel, consumer: None, taken: Vec::new() };
+        let members = match counted {
+            Ok((ready, 0)) if ready < size => return Ok(None),
+            Ok((_, 0)) => taking.take(&queue, member).await,
+            Ok(_) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match members {
+            Ok(Some(members)) if members.len() as u64 >= size => {
+                return Ok(Some(AllMembers::held(members, taking)));
+            }
             Ok(_) => {}
             // Another member has ended the chord.
             Err(error) if is_not_found(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        if channel.connection().epoch() != epoch {
-            return Err(BrokerError::Lost("it was lost while a chord was joined".to_owned()));
-        }
-        let mut members = BTreeMap::new();
-        while let Some(delivery) = channel.get(&queue, false).await? {
-            let headers = delivery.properties.headers().as_ref();
-            let index = headers.and_then(|headers| headers.inner().get(INDEX)).map(json);
-            let index = index.as_ref().and_then(serde_json::Value::as_u64).unwrap_or_default();
-            match Outcome::from_meta(&delivery.body) {
-                Ok((JobId(id), outcome)) if !members.contains_key(&(index, id.clone())) => {
-                    members.insert((index, id), (outcome, delivery));
-                }
-                // The second one of a member, or of a stranger.
-                _ => {
-                    let _ = delivery.ack();
-                }
-            }
-        }
-        if members.len() as u64 >= size {
-            let members = members.into_iter().map(|((index, id), (outcome, _))| {
-                ChordMember::new(member.chord.clone(), member.size, index, id, outcome)
-            });
-            return Ok(Some(members.collect()));
-        }
-        for (_, delivery) in members.into_values() {
-            // Stale: the connection was lost, and the broker has requeued it.
-            let _ = delivery.nack(true);
-        }
+        drop(taking);
         sleep(LONGEST_PAUSE.mul_f64(random::f64())).await?;
+        channel = open().await?;
     }
 }

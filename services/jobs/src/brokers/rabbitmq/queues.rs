@@ -3,10 +3,12 @@
 //! AMQP reports most errors by closing the channel they happened on, so each of
 //! these calls has a channel of its own.
 
-use pikake_amqp::{Channel, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short};
+use pikake_amqp::{
+    Channel, CloseReason, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short,
+};
 
 use crate::broker::{BrokerError, Counts, QueueOptions};
-use crate::brokers::rabbitmq::error::{NOT_FOUND, PRECONDITION_FAILED};
+use crate::brokers::rabbitmq::error::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 
 /// RabbitMQ 4 drops a message for good that was delivered so often, 20 times unless it is told. Whether
 /// a job has been tried often enough is for its worker to say, which buries it.
@@ -134,6 +136,14 @@ pub(crate) async fn declare_dead(
 /// Whether the broker says that something is not there. The channel is closed then.
 pub(crate) fn is_not_found(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.code == NOT_FOUND)
+}
+
+/// Whether somebody else consumes the queue alone. AMQP has one number for that and for a missing permission.
+pub(crate) fn is_consumed(error: &Error) -> bool {
+    let is_consumed = |reason: &CloseReason| {
+        reason.code == ACCESS_REFUSED && reason.text.contains("exclusive use")
+    };
+    error.reason().is_some_and(is_consumed)
 }
 
 /// How many are ready in a queue, and how many consume it.

@@ -24,7 +24,10 @@ thread_local! {
 
 #[job(crate = pikake_jobs)]
 async fn member(number: u64) -> Result<u64, Interrupted> {
-    sleep(Duration::from_millis(random::range(0..3_000))).await?;
+    // Some end while the broker still requeues what their last run held.
+    if random::range(0..2) == 1 {
+        sleep(Duration::from_millis(random::range(0..3_000))).await?;
+    }
     Ok(number)
 }
 
@@ -36,6 +39,7 @@ async fn total(values: Vec<u64>, chord: u64) {
 
 fn broker_host(sim: &mut Sim) -> Broker {
     let broker = Broker::new();
+    broker.pause_between_ends(SECOND / 2);
     let served = broker.clone();
     sim.host("broker", move || {
         let broker = served.clone();
