@@ -89,7 +89,7 @@ impl Work {
             (13, _) => Self::Later,
             (26, _) => Self::Endless,
             (39, _) => Self::Chain,
-            (_, 52) => Self::Chord(20),
+            (_, 52) => Self::Chord(if number % 1_000 == 52 { 200 } else { 20 }),
             (_, 65) => Self::Fails,
             _ => Self::Plain,
         }
