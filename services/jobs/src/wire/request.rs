@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -185,16 +186,45 @@ fn check_coding(message: &Message) -> Result<(), Poison> {
     }
 }
 
-fn body(body: &[u8]) -> Result<(&str, &str, &str), Poison> {
-    let parts: [&RawValue; 3] = serde_json::from_slice(body).map_err(|error| {
-        // An array of another length is an error of category `Data`.
-        match error.classify() {
-            serde_json::error::Category::Data if std::str::from_utf8(body).is_ok() => Poison::Body,
-            _ if serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok() => Poison::Body,
-            _ => Poison::NotJson(error.to_string()),
+/// The three members of a body. A body may have a hundred megabytes, so one pass finds them and tells a list of another
+/// length from text that is not JSON.
+struct Members<'a>([&'a RawValue; 3]);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfList;
+        impl<'de> Visitor<'de> for OfList {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("[args, kwargs, embed]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let (first, second, third) =
+                    (list.next_element()?, list.next_element()?, list.next_element()?);
+                let mut more = 0;
+                while list.next_element::<&RawValue>()?.is_some() {
+                    more += 1;
+                }
+                match (first, second, third) {
+                    (Some(args), Some(kwargs), Some(embed)) if more == 0 => {
+                        Ok(Members([args, kwargs, embed]))
+                    }
+                    _ => Err(A::Error::invalid_length(more, &self)),
+                }
+            }
         }
+        deserializer.deserialize_seq(OfList)
+    }
+}
+
+fn body(body: &[u8]) -> Result<(&str, &str, &str), Poison> {
+    let Members(members) = serde_json::from_slice(body).map_err(|error| match error.is_data() {
+        true => Poison::Body,
+        false => Poison::NotJson(error.to_string()),
     })?;
-    let [args, kwargs, embed] = parts.map(RawValue::get);
+    let [args, kwargs, embed] = members.map(RawValue::get);
     if !args.starts_with('[') || !kwargs.starts_with('{') {
         return Err(Poison::Body);
     }

@@ -114,6 +114,34 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn bodies_of_another_form_are_not_json_or_no_request() {
+    let poison = |body: &[u8]| {
+        let mut message = from_celery(json!({"task": "t", "id": "i"}));
+        message.body = body.to_vec();
+        match Request::read(&message).unwrap_err() {
+            Poison::NotJson(_) => "not JSON",
+            Poison::Body => "another form",
+            other => panic!("{other}"),
+        }
+    };
+    let cases: [(&[u8], _); 10] = [
+        (b"", "not JSON"),
+        (b"3", "another form"),
+        (b"{}", "another form"),
+        (b"[[], {}]", "another form"),
+        (b"[[], {}, {}, {}]", "another form"),
+        (b"[[], {}, {}, {}", "not JSON"),
+        (b"[[], {}, {}, nul]", "not JSON"),
+        (b"[[], {}, {}] 3", "not JSON"),
+        (b"[[\"\xff\"], {}, {}]", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(poison(body), expected, "{}", body.escape_ascii());
+    }
+}
+
 proptest! {
     #[test]
     fn any_message_is_read_or_refused(

@@ -1,6 +1,8 @@
 //! Messages of any form that a real RabbitMQ passes on: a worker runs or buries each, with a reason, and goes on.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::env;
+use std::time::{Duration, Instant};
 
 use pikake_amqp::{Array, Channel, Properties, Table, Value, persistent, short};
 use pikake_jobs::{App, Stats};
@@ -8,9 +10,20 @@ use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_traps::{sleep, spawn, timeout_after};
 
+use crate::child;
+
 const QUEUE: &str = "hostile";
 /// What has not happened by then never will.
 const HANG: Duration = Duration::from_secs(300);
+/// Below what RabbitMQ takes.
+const HUGE: usize = 100_000_000;
+const DEEP: usize = 100_000;
+/// Brackets that only open. A worker without optimizations reads seven million of them in a second.
+const BRACKETS: usize = 10_000_000;
+/// A message of [`HUGE`] takes five times its size while it is buried: as it came, for another try, as it is sent, and in
+/// buffers that have grown. Two are handled side by side.
+const MOST_MEMORY: usize = 12 * HUGE;
+
 /// The headers of Celery's protocol, and those of pikake.
 const HEADERS: [&str; 26] = [
     "lang",
@@ -44,6 +57,11 @@ const HEADERS: [&str; 26] = [
 #[job(crate = pikake_jobs, name = "hostile.add")]
 async fn add(a: i64, b: i64) -> i64 {
     a + b
+}
+
+#[job(crate = pikake_jobs, name = "hostile.length")]
+async fn length(text: String) -> usize {
+    text.len()
 }
 
 fn text(text: &str) -> Value {
@@ -125,9 +143,13 @@ fn ended(stats: &Stats) -> u64 {
 }
 
 /// Sends messages to a worker, until all of them have ended and their queue is empty. Returns what is dead.
-async fn work_off(url: &str, messages: Vec<(Properties, Vec<u8>)>) -> Vec<pikake_jobs::DeadJob> {
+async fn work_off(
+    url: &str,
+    messages: impl ExactSizeIterator<Item = (Properties, Vec<u8>)>,
+) -> Vec<pikake_jobs::DeadJob> {
     let count = messages.len();
-    let app = App::new(url).unwrap().default_queue(QUEUE).jobs(add).connect().await.unwrap();
+    let app = App::new(url).unwrap().default_queue(QUEUE).jobs((add, length));
+    let app = app.connect().await.unwrap();
     let worker = spawn(app.run_worker());
     let channel: Channel = app.amqp().unwrap().connection().channel().await.unwrap();
     while app.broker().unwrap().counts(QUEUE).await.is_err() {
@@ -170,7 +192,7 @@ fn headers_of_any_type_end_no_worker() {
                 messages.push((properties, b"[[1, 2], {}, {}]".to_vec()));
             }
         }
-        let dead = work_off(&url, messages).await;
+        let dead = work_off(&url, messages.into_iter()).await;
         assert!(dead.iter().all(|dead| !dead.reason.is_empty()), "{dead:?}");
         // All wrong values of the headers without which there is no job, at least.
         assert!(dead.len() >= 20, "{}", dead.len());
@@ -190,7 +212,80 @@ fn embeds_of_any_form_end_no_worker() {
                 }
             }
         }
-        let dead = work_off(&url, messages).await;
+        let dead = work_off(&url, messages.into_iter()).await;
         assert!(dead.iter().all(|dead| !dead.reason.is_empty()), "{dead:?}");
     });
+}
+
+/// A line of this process's status, in bytes.
+fn memory(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_whitespace().next().unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// In a process of its own, whose memory is measured.
+#[cfg(target_os = "linux")]
+#[test]
+fn huge_and_deep_bodies_leave_no_memory() {
+    const NAME: &str = "hostile::huge_and_deep_bodies_leave_no_memory";
+    const URL: &str = "PIKAKE_TEST_URL";
+    const DONE: &str = "all have ended";
+    if child::is_child(NAME) {
+        let url = env::var(URL).unwrap();
+        let kernel = Kernel::new().unwrap();
+        let test = async { timeout_after(HANG, work_off_huge(&url)).await };
+        kernel.run(test).expect("it hangs");
+        return println!("{DONE}");
+    }
+    let Some(url) = xtask::fresh_url() else { return };
+    let (is_good, printed) = child::run(child::child(NAME).env(URL, url));
+    print!("{printed}");
+    assert!(is_good && printed.contains(DONE), "{printed}");
+}
+
+async fn work_off_huge(url: &str) {
+    let filled = |begin: &[u8], fill: u8| {
+        let end = b"\"], {}, {}]";
+        let mut body = begin.to_vec();
+        body.resize(HUGE - end.len(), fill);
+        body.extend_from_slice(end);
+        body
+    };
+    let nested =
+        |begin: &str, end: &str| [begin.repeat(DEEP), "1".to_owned(), end.repeat(DEEP)].concat();
+    // Made when they are sent, so that they are not in memory all at once. The first one succeeds.
+    let bodies: [&dyn Fn() -> Vec<u8>; 10] = [
+        &|| filled(b"[[\"", b'x'),
+        &|| filled(b"[[1, \"", b'x'),
+        &|| filled(b"[[\"", 0xff),
+        &|| vec![b'['; BRACKETS],
+        &|| nested("[", "]").into_bytes(),
+        &|| format!("[[{}, 2], {{}}, {{}}]", nested("[", "]")).into_bytes(),
+        &|| format!("[[1, 2], {}, {{}}]", nested("{\"a\":", "}")).into_bytes(),
+        &|| format!("[[1, 2], {{}}, {{\"chord\": {}}}]", nested("{\"body\":", "}")).into_bytes(),
+        &|| b"[[1, \"\xff\"], {}, {}]".to_vec(),
+        &|| b"\xff\xfe".to_vec(),
+    ];
+    let messages = bodies.iter().enumerate().map(|(number, body)| {
+        let task = (number == 0).then(|| ("task", text("hostile.length")));
+        (properties(number, task), body())
+    });
+    let (began, before) = (Instant::now(), memory("VmRSS:"));
+    let dead = work_off(url, messages).await;
+    let numbers: BTreeSet<_> = dead.iter().map(|dead| dead.message.job()).collect();
+    assert_eq!(numbers.len(), bodies.len() - 1);
+    for dead in &dead {
+        assert!((1..4_000).contains(&dead.reason.len()), "{}", dead.reason.len());
+    }
+    drop(dead);
+    let (most, after) = (memory("VmHWM:"), memory("VmRSS:"));
+    println!(
+        "{:?}, {} MB at most, {} MB after",
+        began.elapsed(),
+        most / 1_000_000,
+        after / 1_000_000
+    );
+    assert!(after < before + HUGE / 2, "{before} and {after} bytes");
+    assert!(most < MOST_MEMORY, "{most} bytes");
 }

@@ -3,6 +3,9 @@
 #[cfg(feature = "amqp")]
 mod alarms;
 mod celery;
+#[cfg(feature = "amqp")]
+#[path = "../../../../tests/support/child.rs"]
+mod child;
 mod end_to_end;
 #[cfg(feature = "amqp")]
 mod hostile;
