@@ -1,4 +1,5 @@
-//! The leader of schedules under `kill -9`: no moment is left out, and each kill repeats one job at most.
+//! The leader of schedules under `kill -9`: no moment is left out, and a kill repeats no more than the moments
+//! that were due together. On a machine that stands still, several are.
 //!
 //! The leaders are processes of this test itself, told by the environment. Each kill meets the process that was started
 //! first of those that live, which leads.
@@ -97,7 +98,8 @@ fn no_moment_is_left_out(url: &str) {
         moments.dedup();
         println!("{KILLS} kills, {} moments, {sent} jobs", moments.len());
         assert!(moments.len() >= (KILLS + 1) * MOMENTS, "{}", moments.len());
-        assert!(sent <= moments.len() + KILLS, "{sent} of {}", moments.len());
+        // Two leaders at a time would send each twice.
+        assert!(sent <= moments.len() + KILLS * MOMENTS / 2, "{sent} of {}", moments.len());
         for two in moments.windows(2) {
             let length = two[1].duration_since(two[0]).unsigned_abs();
             assert_eq!(length, INTERVAL, "after {}", two[0]);
