@@ -13,7 +13,7 @@ use syn::{
     Type,
 };
 
-use crate::returned::value_of;
+use crate::returned::{argument_of, value_of};
 
 /// The size of the largest tuple that serde reads.
 const MOST_ARGUMENTS: usize = 16;
@@ -33,6 +33,14 @@ pub(crate) struct JobOptions {
     unique_by: Option<LitStr>,
     blocking: Option<Span>,
     process: Option<Span>,
+    batch: Option<Batch>,
+}
+
+/// The size and the wait of a batch, and the option that sets them.
+struct Batch {
+    size: LitInt,
+    wait: Tokens,
+    span: Span,
 }
 
 impl JobOptions {
@@ -80,6 +88,7 @@ impl JobOptions {
                 self.unique_by = Some(meta.value()?.parse()?);
             }
             "backoff" => self.backoff(meta)?,
+            "batch" => self.batch(meta)?,
             "acks" => {
                 let acks: LitStr = meta.value()?.parse()?;
                 let variant = match acks.value().as_str() {
@@ -95,7 +104,8 @@ impl JobOptions {
             _ => {
                 let message = "a job has only the options `name`, `queue`, `retries`, `backoff`, \
                      `soft_limit`, `hard_limit`, `acks`, `blocking`, `process`, `priority`, \
-                     `expires`, `ignore_result`, `rate`, `rate_by`, `unique_for`, `unique_until`, `unique_by` and `crate`";
+                     `expires`, `ignore_result`, `rate`, `rate_by`, `unique_for`, `unique_until`, `unique_by`, \
+                     `batch` and `crate`";
                 return Err(meta.error(message));
             }
         }
@@ -105,6 +115,27 @@ impl JobOptions {
     fn set(&mut self, field: &str, value: Tokens) {
         let field = Ident::new(field, Span::call_site());
         self.settings.push(quote!(__options.#field = #value;));
+    }
+
+    fn batch(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+        let span = meta.path.span();
+        let (mut size, mut wait) = (None, None);
+        meta.parse_nested_meta(|part| {
+            match () {
+                () if part.path.is_ident("size") => size = Some(part.value()?.parse::<LitInt>()?),
+                () if part.path.is_ident("wait") => wait = Some(duration(&part)?),
+                () => return Err(part.error("a batch has a `size` and a `wait`")),
+            }
+            Ok(())
+        })?;
+        let (Some(size), Some(wait)) = (size, wait) else {
+            return Err(Error::new(span, "a batch has a `size` and a `wait`"));
+        };
+        if !size.base10_parse::<u16>().is_ok_and(|size| size > 0) {
+            return Err(Error::new(size.span(), "a batch has 1 to 65535 messages"));
+        }
+        self.batch = Some(Batch { size, wait, span });
+        Ok(())
     }
 
     fn backoff(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
@@ -187,6 +218,69 @@ struct Parameter {
     kind: Type,
 }
 
+/// The types of a batch's messages.
+struct Elements {
+    /// The argument of a message.
+    element: Type,
+    /// The value of a message.
+    value: Tokens,
+    /// Whether the function returns a value for each message.
+    has_values: bool,
+    /// Whether a value is inside a `Result`.
+    is_result: bool,
+    /// Whether the whole output is inside a `Result`.
+    fails_as_one: bool,
+}
+
+impl Elements {
+    fn of(
+        sig: &syn::Signature,
+        taken: &[&Type],
+        batch: &Batch,
+        options: &JobOptions,
+    ) -> syn::Result<Self> {
+        if sig.asyncness.is_none() {
+            let message = "a batch is an `async fn`: threads and processes run single jobs";
+            return Err(Error::new(batch.span, message));
+        }
+        if let Some((_, key)) = options.keys.first() {
+            let message = "a batch has one rate, for it runs messages of all keys";
+            return Err(Error::new(key.span(), message));
+        }
+        let takes = "a batch has one argument, a `Vec` of the messages' arguments";
+        let [kind] = taken else { return Err(Error::new(sig.inputs.span(), takes)) };
+        let element = argument_of("Vec", kind).ok_or_else(|| Error::new(kind.span(), takes))?;
+        let whole = match &sig.output {
+            ReturnType::Default => None,
+            ReturnType::Type(_, kind) => Some(&**kind),
+        };
+        let inner = whole.and_then(|kind| argument_of("Result", kind));
+        let (fails_as_one, output) = (inner.is_some(), inner.or(whole));
+        let of = |value: Tokens, has_values, is_result| Self {
+            element: element.clone(),
+            value,
+            has_values,
+            is_result,
+            fails_as_one,
+        };
+        match output {
+            None => Ok(of(quote!(()), false, false)),
+            Some(Type::Tuple(none)) if none.elems.is_empty() => Ok(of(quote!(()), false, false)),
+            Some(output) => match argument_of("Vec", output) {
+                Some(each) => match argument_of("Result", each) {
+                    Some(value) => Ok(of(quote!(#value), true, true)),
+                    None => Ok(of(quote!(#each), true, false)),
+                },
+                None => {
+                    let message =
+                        "a batch returns nothing, or a `Vec` with the value of each message";
+                    Err(Error::new(output.span(), message))
+                }
+            },
+        }
+    }
+}
+
 pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Tokens> {
     let ItemFn { attrs, vis, mut sig, block, .. } = function;
     let parameters = check(&sig, &options)?;
@@ -202,7 +296,16 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         None => quote!(::core::concat!(::core::module_path!(), "::", #bare)),
     };
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.name).collect();
-    let kinds: Vec<_> = parameters.iter().map(|parameter| &parameter.kind).collect();
+    // What the function takes, and what a message has.
+    let taken: Vec<_> = parameters.iter().map(|parameter| &parameter.kind).collect();
+    let batch = match &options.batch {
+        Some(batch) => Some((batch, Elements::of(&sig, &taken, batch, &options)?)),
+        None => None,
+    };
+    let kinds: Vec<&Type> = match &batch {
+        Some((_, elements)) => vec![&elements.element],
+        None => taken.clone(),
+    };
     let texts: Vec<_> = names.iter().map(|name| name.unraw().to_string()).collect();
     let (arguments, values) = match names.is_empty() {
         true => (quote!([(); 0]), quote!([])),
@@ -212,7 +315,10 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         ReturnType::Default => quote!(()),
         ReturnType::Type(_, kind) => quote!(#kind),
     };
-    let (value, is_result) = value_of(&sig.output);
+    let (value, is_result) = match &batch {
+        Some((_, elements)) => (elements.value.clone(), elements.is_result),
+        None => value_of(&sig.output),
+    };
     let value_span = match &sig.output {
         ReturnType::Default => Span::call_site(),
         ReturnType::Type(_, kind) => kind.span(),
@@ -253,13 +359,48 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     sig.ident = Ident::new("__pikake_body", job.span());
     let patterns: Vec<_> = parameters.iter().map(|parameter| &parameter.pattern).collect();
     let attributes = parameters.iter().map(|parameter| &parameter.attributes);
-    sig.inputs = syn::parse_quote!(#(#(#attributes)* #patterns: #kinds),*);
+    sig.inputs = syn::parse_quote!(#(#(#attributes)* #patterns: #taken),*);
     let read = quote! {
         let #values: #arguments = __jobs::__macros::read_arguments(
             <#job as __jobs::Job>::NAME, <#job as __jobs::Job>::PARAMETERS, __args, __kwargs,
         )?;
     };
     let runner = match (is_async, options.process) {
+        (true, _) if batch.is_some() => {
+            let run = batch.iter().map(|(batch, elements)| {
+                let (size, wait, element) = (&batch.size, &batch.wait, &elements.element);
+                let each = match elements.has_values {
+                    true => quote!(__jobs::__macros::each(__output, #finish)),
+                    false => quote!({
+                        let () = __output;
+                        __jobs::__macros::all_done(__count)
+                    }),
+                };
+                let output = match elements.fails_as_one {
+                    true => {
+                        quote!(__pikake_body(__elements).await.map_err(__jobs::__macros::failed)?)
+                    }
+                    false => quote!(__pikake_body(__elements).await),
+                };
+                quote! {
+                    __jobs::__macros::RunBatch::new(
+                        #size,
+                        #wait,
+                        |__args, __kwargs| {
+                            #read
+                            ::core::result::Result::Ok(::std::boxed::Box::new(#(#names)*))
+                        },
+                        |__elements| ::std::boxed::Box::pin(async move {
+                            let __count = __elements.len();
+                            let __elements = __jobs::__macros::elements::<#element>(__elements);
+                            let __output = #output;
+                            ::core::result::Result::Ok(#each)
+                        }),
+                    )
+                }
+            });
+            quote!(__jobs::__macros::Runner::Batch(#(#run)*))
+        }
         (true, _) => quote! {
             __jobs::__macros::Runner::Task(|__args, __kwargs| {
                 #read
@@ -283,7 +424,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     let direct = match is_async {
         true => quote! {
             /// Runs the function here, and sends no job.
-            #vis fn run(self, #(#names: #kinds),*)
+            #vis fn run(self, #(#names: #taken),*)
                 -> impl ::core::future::Future<Output = #returned>
             {
                 __pikake_body(#(#names),*)
@@ -291,13 +432,13 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         },
         false => quote! {
             /// Calls the function here, and sends no job.
-            #vis fn now(self, #(#names: #kinds),*) -> #returned {
+            #vis fn now(self, #(#names: #taken),*) -> #returned {
                 __pikake_body(#(#names),*)
             }
         },
     };
-    let follower = parameters.split_first().map(|(first, rest)| {
-        let first = &first.kind;
+    let follower = parameters.split_first().map(|(_, rest)| {
+        let first = kinds[0];
         let names: Vec<_> = rest.iter().map(|parameter| &parameter.name).collect();
         let kinds = rest.iter().map(|parameter| &parameter.kind);
         let values = match names.is_empty() {

@@ -79,3 +79,32 @@ fn errors_point_at_the_refused_part() {
         assert_eq!(refused(function), (message.to_owned(), at.to_owned()), "{function}");
     }
 }
+
+/// The error for a batch, and the text that the error points at.
+fn refused_batch(function: &str) -> (String, String) {
+    let function: ItemFn = syn::parse_str(function).unwrap();
+    let (size, wait) = (LitInt::new("10", Span::call_site()), quote!());
+    let batch = Batch { size, wait, span: function.sig.ident.span() };
+    let options = JobOptions { batch: Some(batch), ..JobOptions::default() };
+    let error = rewrite(function, options).expect_err("it cannot be a batch");
+    (error.to_string(), error.span().source_text().unwrap())
+}
+
+#[test]
+fn errors_of_batches_point_at_the_refused_part() {
+    let takes = "a batch has one argument, a `Vec` of the messages' arguments";
+    let returns = "a batch returns nothing, or a `Vec` with the value of each message";
+    for (function, at, message) in [
+        ("async fn f(a: u8) {}", "u8", takes),
+        ("async fn f(a: Vec<u8>, b: u8) {}", "a: Vec<u8>, b: u8", takes),
+        ("async fn f(a: Vec<u8>) -> u8 { 1 }", "u8", returns),
+        ("async fn f(a: Vec<u8>) -> Result<u8, E> { 1 }", "u8", returns),
+        (
+            "fn f(a: Vec<u8>) {}",
+            "f",
+            "a batch is an `async fn`: threads and processes run single jobs",
+        ),
+    ] {
+        assert_eq!(refused_batch(function), (message.to_owned(), at.to_owned()), "{function}");
+    }
+}

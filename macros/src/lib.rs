@@ -135,6 +135,8 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 ///   `unique_until = "begun"` or `"elapsed"` ends that earlier or later, and `unique_by = "customer"` looks at that argument alone.
 /// * `rate = "10/s"` (`/m`, `/h`): how often each worker begins the job at most; `rate_by = "customer"`: the
 ///   argument of which each value has that rate for itself;
+/// * `batch(size = 100, wait = "5s")`: one run for up to 100 messages, of which the first waits for 5 s at most. The
+///   function takes a `Vec`, of which each message has an element. See `pikake::jobs::RunBatch`;
 /// * `crate = path`: the path of `pikake::jobs`, if another.
 ///
 /// Lengths are `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.

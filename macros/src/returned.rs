@@ -10,16 +10,16 @@ pub(crate) fn value_of(output: &ReturnType) -> (Tokens, bool) {
         ReturnType::Default => return (quote!(()), false),
         ReturnType::Type(_, kind) => &**kind,
     };
-    match value_of_result(kind) {
+    match argument_of("Result", kind) {
         Some(value) => (quote!(#value), true),
         None => (quote!(#kind), false),
     }
 }
 
-/// The first argument of a type that is named `Result`.
-fn value_of_result(kind: &Type) -> Option<&Type> {
+/// The first argument of a type of this name, such as `Result`.
+pub(crate) fn argument_of<'a>(name: &str, kind: &'a Type) -> Option<&'a Type> {
     let Type::Path(path) = kind else { return None };
-    let last = path.path.segments.last().filter(|last| last.ident == "Result")?;
+    let last = path.path.segments.last().filter(|last| last.ident == name)?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
     match arguments.args.first()? {
         GenericArgument::Type(value) => Some(value),

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,15 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 thread_local! {
-    static JOB: RefCell<Option<CurrentJob>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+}
+
+/// The jobs that run the calling code.
+#[derive(Debug, Clone)]
+pub(crate) enum Current {
+    Job(CurrentJob),
+    /// The jobs of a batch, in the order of its elements.
+    Batch(Rc<[CurrentJob]>),
 }
 
 /// The job that runs the calling code.
@@ -37,16 +46,47 @@ thread_local! {
 ///
 /// # Panics
 ///
-/// Outside a job, and in a task that a job has spawned.
+/// Outside a job, in a task that a job has spawned, and in a batch, which has [several](current_batch).
 #[track_caller]
 pub fn current_job() -> CurrentJob {
     try_current_job()
         .expect("`current_job` is for code that a job runs itself, and no job runs here")
 }
 
-/// The job that runs the calling code; `None` outside a job.
+/// The job that runs the calling code; `None` outside a job, and in a batch.
 pub fn try_current_job() -> Option<CurrentJob> {
-    JOB.with_borrow(Clone::clone)
+    CURRENT.with_borrow(|current| match current {
+        Some(Current::Job(job)) => Some(job.clone()),
+        Some(Current::Batch(_)) | None => None,
+    })
+}
+
+/// The jobs of the [batch](crate::RunBatch) that runs the calling code, in the order of its elements.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::jobs::current_batch;
+///
+/// #[pikake::job(batch(size = 50, wait = "2s"))]
+/// async fn index(documents: Vec<String>) {
+///     for (job, document) in current_batch().iter().zip(&documents) {
+///         println!("{}, try {}: {document}", job.id(), job.retries() + 1);
+///     }
+/// }
+/// ```
+///
+/// # Panics
+///
+/// Outside a batch, and in a task that a batch has spawned.
+#[track_caller]
+pub fn current_batch() -> Rc<[CurrentJob]> {
+    CURRENT
+        .with_borrow(|current| match current {
+            Some(Current::Batch(jobs)) => Some(jobs.clone()),
+            Some(Current::Job(_)) | None => None,
+        })
+        .expect("`current_batch` is for code that a batch runs itself, and no batch runs here")
 }
 
 /// The facts of a running job. Returned by [`current_job`].
@@ -223,16 +263,18 @@ impl CurrentJob {
             Err(error) => tracing::debug!(id = self.id(), %error, "progress is not JSON"),
         }
     }
+}
 
-    /// Makes this the current job during a call.
-    pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
-        struct Before(Option<CurrentJob>);
+impl Current {
+    /// Makes these the current jobs during a call.
+    pub(crate) fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        struct Before(Option<Current>);
         impl Drop for Before {
             fn drop(&mut self) {
-                JOB.set(self.0.take());
+                CURRENT.set(self.0.take());
             }
         }
-        let _before = Before(JOB.replace(Some(self.clone())));
+        let _before = Before(CURRENT.replace(Some(self)));
         work()
     }
 }

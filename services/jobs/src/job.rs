@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::batch::RunBatch;
 use crate::broker::LocalFuture;
 use crate::options::JobOptions;
 use crate::wire::arguments::WrongArguments;
@@ -81,6 +82,8 @@ pub enum Runner {
     Thread(RunBlocking),
     /// In a process of the same binary.
     Process(RunBlocking),
+    /// As a task of the kernel, together with other messages of the job.
+    Batch(RunBatch),
 }
 
 /// Reads `args` and `kwargs`, and gives the future of the job.
@@ -96,6 +99,7 @@ impl fmt::Debug for Runner {
             Self::Task(_) => "Task",
             Self::Thread(_) => "Thread",
             Self::Process(_) => "Process",
+            Self::Batch(_) => "Batch",
         })
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod batch;
 pub mod broker;
 mod brokers;
 mod canvas;
@@ -25,6 +26,7 @@ mod unique;
 mod wire;
 mod worker;
 
+pub use batch::{ReadCall, RunBatch, RunCalls};
 pub use broker::{
     Broker, BrokerError, Bus, Counts, DeadJob, Deliveries, Delivery, Notice, Notices, PublishError,
     PublishFailure, QueueOptions, Receipt, SharedFact, SharedFacts, Topic,
@@ -39,7 +41,7 @@ pub use client::{
     map,
 };
 pub use control::{Answer, Control, ControlEvent, ControlEvents, JobInfo, JobState, WorkerInfo};
-pub use current::{CurrentJob, current_job, try_current_job};
+pub use current::{CurrentJob, current_batch, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
 pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};
 pub use message::{AllMembers, ChordMember, JobId, Message, Outcome, OutcomeState};
@@ -54,6 +56,7 @@ pub use worker::{ShutdownHandle, Worker};
 /// Used by the expansion of `#[pikake::job]`.
 #[doc(hidden)]
 pub mod __macros {
+    pub use crate::batch::{RunBatch, all_done, each, elements, failed};
     pub use crate::broker::LocalFuture;
     pub use crate::job::{Runner, returned, returned_result};
     pub use crate::wire::arguments::read_arguments;

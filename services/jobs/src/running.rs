@@ -27,6 +27,8 @@ struct RunningJob {
     delivery: Rc<Delivery>,
     /// The facts of the job and the moment of its begin; `None` before.
     begun: Option<(Arc<Facts>, Ticks)>,
+    /// Whether the job has not begun, and waits for others of its batch.
+    gathers: bool,
     /// Why the job was first cancelled.
     reason: Option<CancelReason>,
     /// Whether the job has ended, and its message is being settled.
@@ -34,9 +36,12 @@ struct RunningJob {
 }
 
 impl RunningJob {
-    /// Whether this is the job of an id, and it has begun.
+    /// Whether this is the job of an id, and it can be terminated: it has begun, or waits for others of its batch.
     fn is(&self, id: &str) -> bool {
-        self.begun.as_ref().is_some_and(|(facts, _)| facts.id == id)
+        match &self.begun {
+            Some((facts, _)) => facts.id == id,
+            None => self.gathers && self.delivery.message.job() == Some(id),
+        }
     }
 }
 
@@ -51,8 +56,14 @@ pub(crate) struct RunningJobs {
 impl RunningJobs {
     /// Adds a job that is about to run.
     pub(crate) fn add(&self, delivery: Rc<Delivery>) -> usize {
-        let job =
-            RunningJob { task: None, delivery, begun: None, reason: None, has_returned: false };
+        let job = RunningJob {
+            task: None,
+            delivery,
+            begun: None,
+            gathers: false,
+            reason: None,
+            has_returned: false,
+        };
         self.jobs.borrow_mut().insert(job)
     }
 
@@ -66,6 +77,11 @@ impl RunningJobs {
         if let Some(job) = self.jobs.borrow_mut().get_mut(key) {
             job.task = Some(task.clone());
         }
+    }
+
+    /// A job waits for others of its batch, or does so no longer.
+    pub(crate) fn set_gathers(&self, key: usize, gathers: bool) {
+        self.jobs.borrow_mut()[key].gathers = gathers;
     }
 
     /// A job's arguments were read, and it begins. From here on the job can be terminated.

@@ -9,6 +9,7 @@
 //! and requeues those whose jobs have not begun. (2) The grace is over, or `cold`: running jobs are interrupted and
 //! requeued. (3) All jobs have ended; or a second, shorter grace is over, and the remaining tasks are aborted.
 
+mod batches;
 pub(crate) mod body;
 pub(crate) mod consumers;
 mod ended;
@@ -127,6 +128,7 @@ impl Worker {
         *app.0.running.borrow_mut() = Some(worker.running.clone());
         // An earlier worker's moments may be of another kernel's clock.
         worker.restart_limiters();
+        worker.check_batches();
         let open = Open { worker: worker.clone() };
         (self.starting)(ShutdownHandle(worker.clone()));
         let interrupted = serve(&worker, queues, self.grace).await;

@@ -121,7 +121,8 @@ impl App {
     }
 
     /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice the concurrency, and up
-    /// to eight times if the concurrency changes while the worker runs.
+    /// to eight times if the concurrency changes while the worker runs. A queue of a job with [batches](crate::RunBatch) has
+    /// room for two more of them by default.
     ///
     /// # Panics
     ///

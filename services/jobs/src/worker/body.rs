@@ -1,4 +1,4 @@
-//! Runs a job's own code as the current job, and turns its panics into results.
+//! Runs a job's own code as the current job or batch, and turns its panics into results.
 
 use std::any::Any;
 use std::future::Future;
@@ -7,19 +7,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::broker::LocalFuture;
-use crate::current::CurrentJob;
+use crate::current::Current;
 use crate::wire::failure::Failure;
 
 /// The future of a job; its output is an error with the text if it panics, also in its destructor.
 pub(crate) struct Body<T> {
     /// `None` once the job has ended.
     future: Option<LocalFuture<'static, T>>,
-    job: CurrentJob,
+    current: Current,
 }
 
 impl<T> Body<T> {
-    pub(crate) fn new(future: LocalFuture<'static, T>, job: CurrentJob) -> Self {
-        Self { future: Some(future), job }
+    pub(crate) fn new(future: LocalFuture<'static, T>, current: Current) -> Self {
+        Self { future: Some(future), current }
     }
 
     fn fenced<R>(
@@ -27,7 +27,7 @@ impl<T> Body<T> {
         work: impl FnOnce(&mut Option<LocalFuture<'static, T>>) -> R,
     ) -> Result<R, String> {
         let future = &mut self.future;
-        fence(&self.job, || work(future))
+        fence(self.current.clone(), || work(future))
     }
 }
 
@@ -63,8 +63,8 @@ impl<T> Drop for Body<T> {
 }
 
 /// Runs code of a job; its panic is an error with the panic's text.
-pub(crate) fn fence<R>(job: &CurrentJob, work: impl FnOnce() -> R) -> Result<R, String> {
-    job.run(|| catch_unwind(AssertUnwindSafe(work))).map_err(|panic| text_of(&*panic))
+pub(crate) fn fence<R>(current: Current, work: impl FnOnce() -> R) -> Result<R, String> {
+    current.run(|| catch_unwind(AssertUnwindSafe(work))).map_err(|panic| text_of(&*panic))
 }
 
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {

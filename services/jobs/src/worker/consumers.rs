@@ -157,11 +157,11 @@ impl WorkerState {
         let mut wanted = consumers.queues();
         let paused = &self.app.0.control.paused;
         wanted.retain(|queue| !paused.borrow().contains(queue));
-        let prefetch = usize::from(self.prefetch());
+        let prefetch = |queue: &str| usize::from(self.prefetch_of(queue));
         let mut active = consumers.active.borrow_mut();
         let mut ended = consumers.ended.borrow_mut();
         for (queue, of_queue) in &mut *active {
-            if !wanted.contains(queue) || total_prefetch(of_queue) > 4 * prefetch {
+            if !wanted.contains(queue) || total_prefetch(of_queue) > 4 * prefetch(queue) {
                 for consumer in of_queue.drain(..) {
                     consumer.shared.is_ended.set(true);
                     let why = "the worker takes no more jobs of this queue";
@@ -176,7 +176,7 @@ impl WorkerState {
         });
         for queue in wanted {
             let of_queue = active.entry(queue.clone()).or_default();
-            let present = total_prefetch(of_queue);
+            let (present, prefetch) = (total_prefetch(of_queue), prefetch(&queue));
             if present < prefetch {
                 // At least as many again, so that a prefetch that grows by ones needs few consumers.
                 let more = u16::try_from((prefetch - present).max(present)).unwrap_or(u16::MAX);

@@ -3,7 +3,9 @@
 //! Reading them is a step of its own because of early acknowledgement (`settle.rs`): a job with wrong arguments is buried,
 //! and an acknowledged message cannot be.
 
-use crate::current::CurrentJob;
+use std::any::Any;
+
+use crate::current::{Current, CurrentJob};
 use crate::job::{Returned, Runner};
 use crate::options::Acks;
 use crate::wire::arguments::WrongArguments;
@@ -16,6 +18,8 @@ pub(crate) enum Ready {
     Thread(Box<dyn FnOnce() -> Returned + Send>),
     /// The process reads the arguments.
     Process,
+    /// The element of a batch.
+    Batch(Box<dyn Any>),
 }
 
 impl Ready {
@@ -27,12 +31,13 @@ impl Ready {
     ) -> Result<Self, Ended> {
         match runner {
             Runner::Task(read) => read_arguments(job, request, read)
-                .map(|future| Self::Task(Body::new(future, job.clone()))),
+                .map(|future| Self::Task(Body::new(future, Current::Job(job.clone())))),
             Runner::Thread(read) => read_arguments(job, request, read).map(Self::Thread),
             Runner::Process(read) if acks == Acks::Early => {
                 read_arguments(job, request, read).map(|_| Self::Process)
             }
             Runner::Process(_) => Ok(Self::Process),
+            Runner::Batch(batch) => read_arguments(job, request, batch.read).map(Self::Batch),
         }
     }
 }
@@ -43,7 +48,7 @@ fn read_arguments<T>(
     request: &Request<'_>,
     read: fn(&str, &str) -> Result<T, WrongArguments>,
 ) -> Result<T, Ended> {
-    match fence(job, || read(request.args, request.kwargs)) {
+    match fence(Current::Job(job.clone()), || read(request.args, request.kwargs)) {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(wrong)) => Err(Ended::WrongArguments(wrong.to_string())),
         Err(panic) => Err(Ended::Panicked(panic)),

@@ -21,7 +21,8 @@ use crate::broker::Delivery;
 use crate::broker::outcomes::{expired, revoked};
 use crate::canvas::embed::Embed;
 use crate::client::app::Registered;
-use crate::current::{CurrentJob, Facts};
+use crate::current::{Current, CurrentJob, Facts};
+use crate::job::Runner;
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::rate::Turn;
@@ -30,6 +31,7 @@ use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
 use crate::wire::request::{DELIVERIES, KILLS, Request, UNIQUE, own_headers};
+use crate::worker::batches::Member;
 use crate::worker::body::{fence, panicked};
 use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
@@ -98,8 +100,9 @@ pub(crate) struct Run {
     pub(crate) is_unlocked: Cell<bool>,
     /// When the job started; `None` before that.
     began: Cell<Option<Ticks>>,
-    /// Whether the run counts against the worker's concurrency: always, but while it waits for its turn.
-    has_permit: Cell<bool>,
+    /// Whether the run counts against the worker's concurrency: always, but while it waits for its turn
+    /// or is part of a batch.
+    pub(crate) has_permit: Cell<bool>,
     /// Whether something may follow from the job's end.
     pub(crate) has_followers: Cell<bool>,
 }
@@ -190,7 +193,16 @@ impl Run {
             message.headers.insert(DELIVERIES.to_owned(), delivery.attempt.into());
             return Verdict::Again(Box::new(message), None, None);
         }
-        if job.limiter.rate().is_some() {
+        let mut member = None;
+        if let Runner::Batch(batch) = job.definition.runner {
+            match Box::pin(self.gather(job, batch, delivery)).await {
+                Ok(joined) => member = Some(joined),
+                Err(verdict) => return verdict,
+            }
+            if let Some(verdict) = self.check(delivery, &request) {
+                return verdict;
+            }
+        } else if job.limiter.rate().is_some() {
             if !Box::pin(self.wait_for_turn(job, &request)).await {
                 return Verdict::GiveBack;
             }
@@ -199,7 +211,7 @@ impl Run {
                 return verdict;
             }
         }
-        self.run_job(delivery, &request, job).await
+        self.run_job(delivery, &request, job, member).await
     }
 
     /// Checks whether a job is not to be run, or not now.
@@ -251,6 +263,7 @@ impl Run {
         delivery: &Delivery,
         request: &Request<'_>,
         job: &Registered,
+        member: Option<Member>,
     ) -> Verdict {
         let options = &job.definition.options;
         let limits = job.limits.get();
@@ -299,13 +312,21 @@ impl Run {
                 let limited = limited(soft, hard, body).await;
                 ended(limited, |output| output.map_or_else(Ended::Panicked, Ended::Returned))
             }
+            Ready::Batch(element) => {
+                if let Some(soft) = soft {
+                    let _ = current.facts.deadline.set(deadline_after(soft));
+                }
+                let member = member.expect("the job of a batch has gathered");
+                let answer = self.answer(member, element, current.clone());
+                ended(Box::pin(limited(soft, hard, answer)).await, |ended| ended)
+            }
             Ready::Thread(work) => {
                 let mut job = current.clone();
                 let work = |begun: Arc<Event>| {
                     blocking_with(move |flag| {
                         begun.set();
                         job.cancel = Some(flag.clone());
-                        fence(&job, work)
+                        fence(Current::Job(job), work)
                     })
                 };
                 // In a box, so that other jobs' tasks are not larger for it.

@@ -27,8 +27,10 @@ use crate::broker::{Broker, BrokerError, Delivery};
 use crate::client::app::App;
 use crate::control::events::Events;
 use crate::current::OnProgress;
+use crate::job::Runner;
 use crate::report::Left;
 use crate::running::{CancelReason, RunningJobs};
+use crate::worker::batches::Batches;
 use crate::worker::consumers::Consumers;
 use crate::worker::log;
 use crate::worker::processes::Processes;
@@ -52,6 +54,7 @@ pub(crate) struct WorkerState {
     pub(crate) permits: Semaphore,
     /// How many running jobs release no permit at their end, since the concurrency was lowered.
     excess: Cell<usize>,
+    pub(crate) batches: Batches,
     pub(crate) consumers: Consumers,
     pub(crate) events: Events,
     /// When the worker began.
@@ -80,6 +83,7 @@ impl WorkerState {
             broker,
             permits,
             excess: Cell::new(0),
+            batches: Batches::default(),
             consumers: Consumers::default(),
             events,
             since: wall_time(),
@@ -106,6 +110,7 @@ impl WorkerState {
             self.changed.set();
             // Runs that wait for their turn are requeued.
             self.restart_limiters();
+            self.batches.hurry();
         }
     }
 
@@ -192,11 +197,48 @@ impl WorkerState {
         }
     }
 
-    /// How many unsettled messages of each queue the worker may hold.
+    /// How many unsettled messages of each queue the worker may hold, without batches.
     pub(crate) fn prefetch(&self) -> u16 {
         let app = &self.app.0;
         let twice = || u16::try_from(app.concurrency.get().saturating_mul(2)).unwrap_or(u16::MAX);
         app.prefetch.get().unwrap_or_else(twice)
+    }
+
+    /// How many unsettled messages of a queue the worker may hold: by default there is room for a batch that runs and one
+    /// that gathers.
+    pub(crate) fn prefetch_of(&self, queue: &str) -> u16 {
+        let app = &self.app;
+        let mut prefetch = self.prefetch();
+        if app.0.prefetch.get().is_none() {
+            for (name, job) in &*app.0.jobs.borrow() {
+                match job.definition.runner {
+                    Runner::Batch(batch) if app.queue_of(name) == queue => {
+                        prefetch = prefetch.saturating_add(batch.size.get().saturating_mul(2));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        prefetch
+    }
+
+    /// Warns of batches that the prefetch keeps from being full.
+    pub(crate) fn check_batches(&self) {
+        let Some(prefetch) = self.app.0.prefetch.get() else { return };
+        for (job, registered) in &*self.app.0.jobs.borrow() {
+            match registered.definition.runner {
+                Runner::Batch(batch) if batch.size.get() > prefetch => {
+                    let size = batch.size;
+                    tracing::warn!(
+                        job,
+                        size,
+                        prefetch,
+                        "its batches are no larger than the prefetch"
+                    );
+                }
+                _ => {}
+            }
+        }
     }
 
     /// A message has arrived.

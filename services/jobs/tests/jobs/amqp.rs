@@ -1,6 +1,7 @@
 //! Jobs over AMQP, on the broker for tests.
 
 mod alarms;
+mod batches;
 mod channels;
 mod consumers;
 mod control;

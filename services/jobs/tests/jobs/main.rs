@@ -3,6 +3,7 @@
 mod acks;
 #[cfg(feature = "amqp")]
 mod amqp;
+mod batches;
 mod book;
 mod control;
 mod extremes;

@@ -373,3 +373,29 @@ fn workflows_go_through_several_applications() {
     // 3 of the chain, 42 of each chord, a member and the report.
     assert_eq!(done.iter().sum::<u64>(), 3 + 3 * (WIDTH as u64 + 2) + 2, "{done:?}");
 }
+
+#[job(crate = pikake_jobs, batch(size = 200, wait = "600s"))]
+async fn count_batch(numbers: Vec<u32>) -> Vec<usize> {
+    numbers.iter().map(|_| numbers.len()).collect()
+}
+
+/// The prefetch of the queue grows with the batch, so that it is full long before its wait is over.
+#[test]
+fn a_batch_is_larger_than_the_concurrency() {
+    let directory = TempDir::new().unwrap();
+    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
+    Kernel::new().unwrap().run(async {
+        let app = App::new(&url).unwrap().jobs(count_batch).concurrency(1).connect().await.unwrap();
+        let mut jobs = Vec::new();
+        for number in 0..200 {
+            jobs.push(count_batch.delay(number).await.unwrap());
+        }
+        let worker = spawn(app.run_worker());
+        for job in &jobs {
+            let waited = timeout_after(Duration::from_secs(60), job.wait()).await;
+            assert_eq!(waited.expect("it is full").unwrap(), 200);
+        }
+        worker.request_cancel("the test is over");
+        assert_eq!(worker.await.unwrap().unwrap().stats.all.done, 200);
+    });
+}

@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::client::app::App;
-use crate::current::{CurrentJob, Facts, OnProgress};
+use crate::current::{Current, CurrentJob, Facts, OnProgress};
 use crate::job::Runner;
 use crate::worker::body::fence;
 use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
@@ -127,7 +127,8 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
         ..Facts::default()
     });
     let current = CurrentJob { facts, cancel: None };
-    let ran = fence(&current, || read(&work.args, &work.kwargs).map(|run| run()));
+    let ran =
+        fence(Current::Job(current.clone()), || read(&work.args, &work.kwargs).map(|run| run()));
     let what = match ran {
         Ok(Ok(Ok(value))) => What::Value(value),
         Ok(Ok(Err(failed))) => What::Failed {
