@@ -40,6 +40,10 @@ pub enum Missed {
 }
 
 /// A job that is sent again and again, by one worker among all. See [`App::schedule`].
+///
+/// A job that is [unique](crate::Unique) is not sent while an earlier one has the lock: so a slow job is not piled up. The
+/// moment passes, and the next one sends the job again. If a leader is lost while it takes the lock at RabbitMQ, its job may
+/// not be sent, and none is until the lock's length is over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Schedule {
     pub(crate) name: String,
@@ -92,10 +96,7 @@ impl Schedule {
     }
 
     fn new<T>(when: When, call: Call<T>) -> Self {
-        let signature = call.into_signature();
-        let (name, is_unique) = (&signature.name, signature.unique.is_some());
-        assert!(!is_unique, "job `{name}` is unique, and a job of a schedule cannot be");
-        let task = Task::of(signature);
+        let task = Task::of(call.into_signature());
         Self { name: task.job.clone(), when, missed: Missed::default(), task }
     }
 

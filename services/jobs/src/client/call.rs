@@ -133,7 +133,8 @@ impl<T> Call<T> {
     /// [`send`](Self::send) fails with [`SendError::Duplicate`].
     ///
     /// SQLite and memory take the lock together with the message. RabbitMQ keeps the lock in a queue, for 30 days at
-    /// most, and refuses locks of one key with different lengths. Jobs of workflows and schedules cannot be unique.
+    /// most, and refuses locks of one key with different lengths. Jobs of workflows cannot be unique.
+    /// A [schedule](crate::Schedule) sends none while an earlier one has the lock.
     ///
     /// # Examples
     ///

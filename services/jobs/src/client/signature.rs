@@ -89,18 +89,24 @@ impl Signature {
         }
     }
 
-    /// The lock that the job of a message is to have, which the message notes.
-    pub(crate) fn lock(&self, message: &mut Message) -> Option<UniqueLock> {
+    /// How a job is unique, and its key. `None` if it is not, or its arguments cannot be written.
+    pub(crate) fn unique_key(&self) -> Option<(Unique, String)> {
         let (unique, key) = self.unique.as_ref()?;
         let key = match (key, self.arguments()) {
             (Some(key), _) => key.clone(),
             (None, Ok((args, kwargs))) => unique.key(args, kwargs),
             (None, Err(_)) => return None,
         };
+        Some((*unique, key))
+    }
+
+    /// The lock that the job of a message is to have, which the message notes.
+    pub(crate) fn lock(&self, message: &mut Message) -> Option<UniqueLock> {
+        let (unique, key) = self.unique_key()?;
         // All arguments would be in the message twice, and RabbitMQ's frames limit what headers have.
         let key = if key.len() > LONGEST_KEY { ids::derived(&key, 0) } else { key };
         let job = JobId(message.job()?.to_owned());
-        let lock = UniqueLock::new(format!("{}:{key}", self.name), job, *unique, wall_time());
+        let lock = UniqueLock::new(format!("{}:{key}", self.name), job, unique, wall_time());
         if unique.until != UntilWhen::Elapsed {
             message.headers.insert(UNIQUE.to_owned(), lock.header());
         }

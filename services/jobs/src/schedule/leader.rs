@@ -45,6 +45,7 @@ use crate::error::SendError;
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::schedule::Schedule;
 use crate::schedule::state::State;
+use crate::unique::{UniqueLock, UniqueSent};
 use crate::wire::ids;
 use crate::worker::body::text_of;
 
@@ -231,8 +232,8 @@ impl Leader<'_> {
         let due = if self.is_worker { self.state.due(now) } else { Vec::new() };
         for due in due {
             match self.send(due.task.signature(Some(due.id()))).await {
-                // The moment of a job that cannot be sent counts as well: the next one may be sent.
-                Ok(_) => self.state.sent(&due, now),
+                // The moment of a job that cannot be sent passes as well: the next one may be sent.
+                Ok(sent) => self.state.passed(&due, sent.is_ok(), now),
                 Err(error) => {
                     // The next leader does not repeat what was sent.
                     if self.is_changed && !error.is_lost() {
@@ -253,12 +254,25 @@ impl Leader<'_> {
     async fn send(&self, signature: Signature) -> Result<Result<(), String>, BrokerError> {
         let queue = signature.queue.clone().unwrap_or_else(|| self.app.queue_of(&signature.name));
         let sent = match signature.message(self.app.origin()) {
-            Ok((message, not_before)) => self.publish(&queue, message, not_before).await,
+            Ok((mut message, not_before)) => {
+                let lock = signature.lock(&mut message);
+                self.publish(&queue, message, not_before, lock.as_ref()).await
+            }
             Err(SendError::Broker(error)) => Err(error),
             Err(error) => Err(BrokerError::Refused(error.to_string())),
         };
         match sent {
-            Ok(()) => Ok(Ok(())),
+            Ok(UniqueSent::Sent) => Ok(Ok(())),
+            // An earlier leader has sent the job of this moment.
+            Ok(UniqueSent::Held(Some(first))) if Some(&first.0) == signature.id.as_ref() => {
+                Ok(Ok(()))
+            }
+            Ok(UniqueSent::Held(first)) => {
+                let first = first.map_or_else(String::new, |first| format!(" {first}"));
+                let why = format!("the earlier job{first} is the only one meanwhile");
+                tracing::info!(why, queue, job = signature.name, "a scheduled job is not sent");
+                Ok(Err(why))
+            }
             Err(BrokerError::Refused(why)) => {
                 tracing::error!(why, queue, job = signature.name, "a scheduled job cannot be sent");
                 self.app.forget_queue(&queue);
@@ -276,9 +290,18 @@ impl Leader<'_> {
         queue: &str,
         message: Message,
         not_before: Option<SystemTime>,
-    ) -> Result<(), BrokerError> {
+        lock: Option<&UniqueLock>,
+    ) -> Result<UniqueSent, BrokerError> {
         self.app.ensure_queue(queue).await?;
-        self.broker.publish(queue, message, not_before).await.map_err(cause)
+        match lock {
+            Some(lock) => {
+                self.broker.publish_unique(queue, message, not_before, lock).await.map_err(cause)
+            }
+            None => {
+                self.broker.publish(queue, message, not_before).await.map_err(cause)?;
+                Ok(UniqueSent::Sent)
+            }
+        }
     }
 
     async fn write(&mut self) -> Result<(), BrokerError> {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::client::signature::{self, Signature};
 use crate::schedule::cron::{Cron, next_of_interval, zone};
 use crate::schedule::{Missed, Schedule};
+use crate::unique::{Unique, UntilWhen};
 
 /// How old a moment may be that is on time nevertheless: its leader may have to be replaced.
 const TOLERANCE: Duration = Duration::from_secs(60);
@@ -58,6 +59,16 @@ pub(crate) struct Task {
     /// The countdown of each job, or the time before which none runs.
     #[serde(default)]
     not_before: signature::When,
+    #[serde(default)]
+    unique: Option<UniqueTask>,
+}
+
+/// The lock of a unique job: for the same key each time, since the arguments are the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct UniqueTask {
+    key: String,
+    length: Duration,
+    until: UntilWhen,
 }
 
 impl Task {
@@ -65,7 +76,13 @@ impl Task {
         let value = |text: Result<String, String>| {
             serde_json::from_str(&text?).map_err(|error| error.to_string())
         };
+        let unique = signature.unique_key();
         Self {
+            unique: unique.map(|(Unique { length, until, .. }, key)| UniqueTask {
+                key,
+                length,
+                until,
+            }),
             job: signature.name,
             args: value(signature.args),
             kwargs: value(signature.kwargs),
@@ -82,7 +99,11 @@ impl Task {
 
     pub(crate) fn signature(&self, id: Option<String>) -> Signature {
         let text = |value: &Result<Value, String>| value.clone().map(|value| value.to_string());
+        let unique = self.unique.as_ref().map(|UniqueTask { key, length, until }| {
+            (Unique::new(*length).until(*until), Some(key.clone()))
+        });
         Signature {
+            unique,
             kwargs: text(&self.kwargs),
             queue: self.queue.clone(),
             expires: self.expires,
@@ -278,11 +299,13 @@ impl State {
         due
     }
 
-    /// The job of a moment was sent.
-    pub(crate) fn sent(&mut self, due: &DueJob, now: Timestamp) {
+    /// The moment of a job is over, and the job was sent or could not be.
+    pub(crate) fn passed(&mut self, due: &DueJob, was_sent: bool, now: Timestamp) {
         if let Some(entry) = self.entries.get_mut(&due.name) {
             entry.last = entry.last.max(due.moment);
-            entry.sent = Some(now);
+            if was_sent {
+                entry.sent = Some(now);
+            }
             entry.missed_count += due.missed;
         }
     }

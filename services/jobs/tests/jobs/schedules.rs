@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use pikake_jobs::{
     App, AppError, Broker, BrokerError, MemoryStore, Message, Missed, QueueOptions, Schedule,
-    current_job,
+    Unique, UntilWhen, current_job,
 };
 use pikake_macros::job;
 use pikake_sim::busy_for;
@@ -659,5 +659,77 @@ fn questions_write_no_state() {
             sleep(SECOND).await.unwrap();
         }
         assert_eq!((published.get(), declared.get()), (3, 0));
+    });
+}
+
+/// Runs for 25 seconds, and is the only one until it has ended.
+#[job(crate = pikake_jobs, name = "tests.slow_beat", unique_for = "10m", unique_by = "name")]
+async fn slow_beat(name: String) {
+    beat.run(format!("{name} begins")).await;
+    sleep(25 * SECOND).await.unwrap();
+    beat.run(format!("{name} ends")).await;
+}
+
+#[test]
+fn a_slow_unique_job_is_not_piled_up() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let events = beats();
+        let app = || {
+            let schedule = Schedule::every(10 * SECOND, slow_beat.with("slow".into()));
+            worker_of(&store, [schedule]).jobs(slow_beat)
+        };
+        let first = Running::start(&app(), 60 * SECOND).await;
+        let other = app();
+        let second = Running::start(&other, SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        let error = other.schedules().run_now("tests.slow_beat").await.unwrap_err();
+        assert!(error.to_string().contains("is the only one meanwhile"), "{error}");
+        // The next leader knows of the lock.
+        first.end().await;
+        let listed = other.schedules().list().await.unwrap();
+        assert_eq!(listed[0].missed_count, 0, "{listed:?}");
+        sleep(25 * SECOND).await.unwrap();
+        second.shutdown.cold();
+        second.task.await.unwrap().unwrap();
+        let all = ["10 slow begins", "35 slow ends", "40 slow begins"];
+        assert_eq!(*events.borrow(), all);
+    });
+}
+
+/// A leader is lost before it has noted that it has sent a unique job: the next one finds that job's own lock.
+#[test]
+fn the_lock_of_a_moments_own_job_is_no_obstacle() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let is_cut = Rc::new(Cell::new(false));
+        let cut = is_cut.clone();
+        let broker = Meddled::new(Rc::new(store.open()), move |asked| match asked {
+            // The state; jobs are published under their lock.
+            Asked::Publish(..) if cut.get() => at_once(Err(lost())),
+            _ => at_once(Ok(())),
+        });
+        let once = || {
+            let unique = Unique::new(15 * SECOND).until(UntilWhen::Elapsed);
+            let call = beat.with("tick".into()).unique("k", unique);
+            Schedule::every(10 * SECOND, call).name("ticks")
+        };
+        // Its jobs stay in their queue.
+        let sends = |app: App| spawn(app.schedule(once()).worker().queues(["else"]).run());
+        let leader = sends(App::on(Rc::new(broker)));
+        sleep(5 * SECOND).await.unwrap();
+        is_cut.set(true);
+        sleep(5 * SECOND + SECOND / 2).await.unwrap();
+        leader.abort();
+        let other = sends(App::on(Rc::new(store.open())));
+        let asks = App::on(Rc::new(store.open())).connect().await.unwrap();
+        sleep(3 * SECOND).await.unwrap();
+        let listed = asks.schedules().list().await.unwrap();
+        assert!(listed[0].last.is_some(), "{listed:?}");
+        // The moment after 20 s finds the lock, and that after 30 s does not.
+        sleep(20 * SECOND).await.unwrap();
+        other.request_cancel("it is over");
+        other.await.unwrap().unwrap();
+        assert_eq!(store.open().counts("pikake").await.unwrap().ready, 2);
     });
 }
