@@ -426,7 +426,7 @@ mod tests {
     /// The moments that are sent at that time.
     fn sent(state: &mut State, now: Timestamp) -> Vec<i64> {
         let due = state.due(now);
-        due.iter().for_each(|due| state.sent(due, now));
+        due.iter().for_each(|due| state.passed(due, true, now));
         due.iter().map(|due| due.moment.as_second()).collect()
     }
 
