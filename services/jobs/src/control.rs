@@ -165,9 +165,10 @@ impl Control {
 
     /// Revokes a job: no worker begins it any more.
     ///
-    /// With `terminate`, a job that runs is interrupted where it runs (in a task, a thread or a process), and aborted if it
-    /// has not ended five seconds later. A thread goes on, and its value is not used. The job's outcome says that it was
-    /// revoked, unless it returns a value all the same.
+    /// With `terminate`, a job that runs is interrupted where it runs. A job in a task has five seconds for its end, and is
+    /// then aborted. A job in a thread is asked to end ([`CurrentJob::is_cancelled`](crate::CurrentJob::is_cancelled)); the
+    /// worker does not wait for the thread, and does not use its value. A worker process is killed. The job's outcome says
+    /// that it was revoked, unless it returns a value all the same.
     ///
     /// Workers keep 50,000 ids, each for a week. On RabbitMQ, workers tell those that start later; when all workers have
     /// ended, the file of [`App::state_file`] has the ids.

@@ -15,6 +15,7 @@ use pikake_macros::job;
 use pikake_sync::Promise;
 use pikake_traps::{sleep, spawn};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long anything here may take.
@@ -225,6 +226,41 @@ fn a_hard_limit_kills_the_process() {
     assert!(children(id()).is_empty());
 }
 
+/// By a command, with either signal. A job that waits for a process is revoked, too, and never begins.
+fn termination_kills_the_process_of_its_job_only() {
+    let app = app(&MemoryStore::new()).processes(1);
+    let noted = |note: &Path| fs::read_to_string(note).is_ok_and(|text| !text.is_empty());
+    with_worker(&app, async |_| {
+        for signal in ["SIGTERM", "SIGKILL"] {
+            let folder = folder(&format!("terminated-{signal}"));
+            let notes = ["first", "second"].map(|name| folder.join(name));
+            let [first, second] = notes.clone().map(|note| unlimited.delay(note));
+            let (first, second) = (first.await.unwrap(), second.await.unwrap());
+            while !noted(&notes[0]) {
+                sleep(Duration::from_millis(5)).await.unwrap();
+            }
+            let process: u32 = fs::read_to_string(&notes[0]).unwrap().parse().unwrap();
+            for job in [second, first] {
+                assert!(is_alive(process));
+                let arguments = json!({"task_id": job.id().0, "terminate": true, "signal": signal});
+                let answers = app.control().tell("revoke", arguments).await.unwrap();
+                let terminated = json!({"ok": format!("terminate: {}", job.id())});
+                assert_eq!(answers[0].result, Ok(terminated));
+                match job.wait().await {
+                    Err(JobError::Revoked(why)) => assert_eq!(why, "cancelled"),
+                    other => panic!("{other:?}"),
+                }
+            }
+            wait_for(|| !is_alive(process), "the end of the process");
+            assert!(!noted(&notes[1]));
+            assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+        }
+    });
+    let stats = app.stats().all;
+    assert_eq!((stats.revoked, stats.done, stats.given_back, stats.dead), (4, 2, 0, 0), "{stats}");
+    assert!(children(id()).is_empty(), "all were reaped");
+}
+
 fn shutdown_kills_and_requeues_an_endless_job() {
     let store = MemoryStore::new();
     let app = app(&store);
@@ -366,11 +402,15 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 17] = [
+    let tests: [(&str, fn()); 18] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_process_tells_of_its_progress", a_process_tells_of_its_progress),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
+        (
+            "termination_kills_the_process_of_its_job_only",
+            termination_kills_the_process_of_its_job_only,
+        ),
         ("shutdown_kills_and_requeues_an_endless_job", shutdown_kills_and_requeues_an_endless_job),
         ("signal_to_the_worker_spares_its_processes", signal_to_the_worker_spares_its_processes),
         ("dead_idle_process_is_replaced", dead_idle_process_is_replaced),
