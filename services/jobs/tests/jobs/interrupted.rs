@@ -2,6 +2,9 @@
 //! lost, the broker goes on, and nothing is left over at the server. In virtual time: RabbitMQ's broker on the server
 //! for tests, and the one in memory.
 
+mod control;
+
+mod schedules;
 mod world;
 
 use std::time::Duration;

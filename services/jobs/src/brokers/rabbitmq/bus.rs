@@ -112,9 +112,9 @@ impl Bus for AmqpBroker {
             let (from, options) = exchange(topic);
             channel.declare_exchange(from, options).await?;
             let (queue, options, key) = queue(topic, name);
-            channel.declare_queue(&queue, options).await?;
-            // Made before the consumer, so that the queue is deleted if this call is interrupted.
+            // Made first, so that the queue is deleted wherever this call is interrupted.
             let subscription = Subscription { channel: channel.clone(), queue: queue.clone() };
+            channel.declare_queue(&queue, options).await?;
             channel.bind(&queue, from, &key, Table::default()).await?;
             let options = ConsumeOptions { prefetch: PREFETCH, ..ConsumeOptions::default() };
             let consumer = channel.consume(&queue, options).await?;
