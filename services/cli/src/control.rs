@@ -80,7 +80,7 @@ pub(crate) fn running_text(jobs: &[JobInfo]) -> String {
 }
 
 /// What a job tells of its progress, for people: `{"current": 3, "total": 10}` is `3/10`.
-fn progress_text(progress: &Value) -> String {
+pub(crate) fn progress_text(progress: &Value) -> String {
     match (&progress["current"], &progress["total"], progress) {
         (Value::Number(current), Value::Number(total), _) => format!("{current}/{total}"),
         (.., Value::String(text)) => text.clone(),

@@ -3,6 +3,7 @@
 use pikake::jobs::{App, Failure, JobId, Outcome, OutcomeState};
 use serde_json::{Value, json};
 
+use crate::control::progress_text;
 use crate::output::{Output, note};
 use crate::queues::{attach, broker, detach};
 use crate::stop::Stop;
@@ -45,6 +46,11 @@ fn add_outcome(facts: &mut Value, outcome: Outcome) -> Result<(), Stop> {
         }
         OutcomeState::Failure => Err(failed(facts, &id, Failure::from_outcome(outcome))),
         OutcomeState::Revoked => Err(revoked(facts, &id, Failure::from_outcome(outcome).message)),
+        OutcomeState::Progress => {
+            let told = progress_text(&outcome.result);
+            facts["progress"] = outcome.result;
+            Err(Stop::timed_out(format!("job {id} has not ended: its progress is {told}")))
+        }
         state => Err(Stop::timed_out(format!("job {id} has not ended: {state}"))),
     }
 }

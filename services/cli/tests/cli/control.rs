@@ -79,6 +79,28 @@ fn workers_and_their_jobs_are_listed() {
 }
 
 #[test]
+fn progress_of_jobs_is_shown() {
+    for place in places() {
+        let _worker = place.worker(&application(), &["worker"]);
+        place.pikake(&["send", "import", "600000", "--id", "it"]);
+        let told = json!({"current": 3, "total": 10});
+        wait_for("its progress", || {
+            running(&place).first().is_some_and(|job| job["progress"] == told)
+        });
+        let text = place.pikake(&["running"]);
+        assert_eq!(text.lines().nth(1).and_then(|row| row.split_whitespace().last()), Some("3/10"));
+        // RabbitMQ has the outcome for the sender alone.
+        if place.url().starts_with("sqlite:") {
+            let result = || place.run(&pikake(), &["result", "it", "--json"]);
+            wait_for("its stored progress", || result().out.contains("PROGRESS"));
+            assert_eq!(result().json(), json!({"id": "it", "state": "PROGRESS", "progress": told}));
+            let said = "job it has not ended: its progress is 3/10";
+            place.run(&pikake(), &["result", "it"]).failed(4, &[said]);
+        }
+    }
+}
+
+#[test]
 fn cancelled_jobs_end() {
     for place in places() {
         let worker = place.worker(&application(), &["worker"]);

@@ -82,6 +82,14 @@ fn page_shows_and_controls_the_workers() {
     let found = page.get("api/jobs?state=failed&find=no%20luck").json();
     assert_eq!(found["count"], 1, "{found:#}");
 
+    let import = send(&place, &["import", "600000"]);
+    page.until("api/overview", |answer| {
+        let job = &answer["snapshot"]["running"][0];
+        (&job["id"], &job["progress"]) == (&json!(import), &json!({"current": 3, "total": 10}))
+    });
+    assert_eq!(page.post(&format!("api/cancel/{import}"), r#"{"terminate": true}"#).status, 200);
+    page.until("api/overview", |answer| answer["snapshot"]["running_count"] == 0);
+
     let nap = send(&place, &["nap", &place.argument(), "600000"]);
     page.until("api/overview", |answer| answer["snapshot"]["running"][0]["id"] == json!(nap));
     let cancelled = page.post(&format!("api/cancel/{nap}"), r#"{"terminate": true}"#);
@@ -200,11 +208,11 @@ fn every_view_of_the_dashboard_is_shown() {
     send(&place, &["nobody-knows-this", markup]);
     page.until("api/jobs?state=failed", |answer| answer["count"] == 2);
     page.until("api/dead/pikake", |answer| answer["dead"][0].is_object());
-    send(&place, &["nap", &place.argument(), "600000"]);
-    page.until("api/overview", |answer| answer["snapshot"]["running_count"] == 1);
+    send(&place, &["import", "600000"]);
+    page.until("api/overview", |answer| !answer["snapshot"]["running"][0]["progress"].is_null());
     let cases: [(&str, &[&str]); 4] = [
         ("overview", &["sqlite://", "live", "pikake", "greetings", "Pause…", "fails", "5 min ago"]),
-        ("running", &["1 job runs", "nap", "600000", "Cancel…"]),
+        ("running", &["1 job runs", "import", "600000", "3/10", "Cancel…"]),
         ("recent", &["fails", "failed", "&lt;img src=x"]),
         (
             "dead/pikake",

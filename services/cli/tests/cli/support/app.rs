@@ -1,5 +1,6 @@
 //! The application of these tests: jobs that succeed, fail, take long, and ignore a cancel.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,13 @@ async fn nap(folder: PathBuf, millis: u64) -> Result<(), pikake::Interrupted> {
     Ok(())
 }
 
+/// Tells how far it is, and sleeps.
+#[pikake::job(name = "import")]
+async fn import(millis: u64) -> Result<(), pikake::Interrupted> {
+    current_job().progress(BTreeMap::from([("current", 3), ("total", 10)]));
+    sleep(Duration::from_millis(millis)).await
+}
+
 /// Does not listen to anybody.
 #[pikake::job(name = "stubborn")]
 async fn stubborn(folder: PathBuf) {
@@ -70,7 +78,7 @@ async fn set_up(how: String) -> Result<(), pikake::Interrupted> {
 
 fn main() -> ExitCode {
     let app = App::new("memory://").expect("a URL");
-    let app = app.jobs((add, greet, square, fails, nap, stubborn));
+    let app = app.jobs((add, greet, square, fails, nap, import, stubborn));
     let app = app.queue("spare", QueueOptions::default());
     let app = match std::env::var_os(KNOWS_LATE) {
         Some(_) => app.jobs(late),
