@@ -297,17 +297,29 @@ impl Control {
         }
         let end = deadline_after(self.wait);
         let mut all = [(); N].map(|()| Replies::new());
+        // A message has one reply, so a check costs little: the names may be ten thousand.
+        let mut replies_to_check = 0;
         loop {
-            if let Some(expected) = self.expected(bus).await? {
-                if all.iter().all(|replies| expected.iter().all(|name| replies.contains_key(name)))
-                {
-                    return Ok(all);
+            if replies_to_check == 0 {
+                match self.expected(bus).await? {
+                    Some(expected) => {
+                        let answered = |replies: &Replies| {
+                            expected.iter().filter(|name| replies.contains_key(*name)).count()
+                        };
+                        replies_to_check =
+                            all.iter().map(|replies| expected.len() - answered(replies)).sum();
+                        if replies_to_check == 0 {
+                            return Ok(all);
+                        }
+                    }
+                    None => replies_to_check = 1,
                 }
             }
             let notice = match timeout_at(end, notices.next()).await {
                 Ok(notice) => notice?,
                 Err(TimedOut) => return Ok(all),
             };
+            replies_to_check -= 1;
             let ticket = notice.headers.get("ticket").and_then(Value::as_str);
             let question = tickets.iter().position(|known| Some(&**known) == ticket);
             let Some(replies) = question.and_then(|question| all.get_mut(question)) else {

@@ -12,6 +12,7 @@ mod half_open;
 mod killed;
 mod losses;
 mod lost_messages;
+mod many_workers;
 mod outages;
 mod sim;
 mod waiting;
