@@ -4,7 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use pikake_jobs::{App, AppError, BrokerError, Call, Handle, JobError, MemoryStore, OutcomeState};
+use pikake_jobs::{
+    App, AppError, Broker, BrokerError, Call, ChordMember, Handle, JobError, MemoryStore, Outcome,
+    OutcomeState,
+};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_traps::{Interrupted, sleep, spawn, timeout_after};
@@ -178,5 +181,80 @@ fn outcomes_go_over_tls() {
             let why = error.to_string();
             assert!(why.contains(expected) && !why.contains(":pikake"), "{why}");
         }
+    });
+}
+
+fn member(chord: &str, size: u32, index: u64) -> ChordMember {
+    let outcome = Outcome::success(index.into());
+    ChordMember::new(chord.to_owned(), size, index, format!("job {index}"), outcome)
+}
+
+/// The results of the members; `None` as long as they are not all there.
+async fn join(
+    broker: &dyn Broker,
+    member: &ChordMember,
+) -> Result<Option<Vec<Outcome>>, BrokerError> {
+    let all = broker.join_chord(member).await?;
+    Ok(all.map(|all| all.members.into_iter().map(|member| member.outcome).collect()))
+}
+
+/// A worker of Celery's has claimed the chord, and is lost: the second run of its member may end the chord.
+#[test]
+fn chord_with_a_lost_claim_is_tried_again() {
+    let Some(url) = xtask::fresh_redis_url() else { return };
+    in_time(async {
+        let app = app(&MemoryStore::new(), &url).connect().await.unwrap();
+        let broker = app.broker().unwrap();
+        assert_eq!(join(&*broker, &member("a", 2, 0)).await.unwrap(), None);
+        assert_eq!(ask(&url, "SET celery-taskset-meta-a.c 0a1b EX 1000"), "+OK");
+        for index in [1, 0, 1] {
+            let joined = join(&*broker, &member("a", 2, index)).await;
+            assert!(matches!(joined, Err(BrokerError::Lost(_))), "{joined:?}");
+        }
+        assert_eq!(ask(&url, "DEL celery-taskset-meta-a.c"), ":1");
+        let all = join(&*broker, &member("a", 2, 0)).await.unwrap().expect("all members");
+        assert_eq!(all, [0, 1].map(|value| Outcome::success(value.into())));
+        broker.end_chord("a").await.unwrap();
+        assert_eq!(join(&*broker, &member("a", 2, 1)).await.unwrap(), None);
+        app.close().await.unwrap();
+    });
+}
+
+/// A chord that two jobs have as their follower has the same id both times.
+#[test]
+fn chord_that_is_sent_twice_ends_twice() {
+    let Some(url) = xtask::fresh_redis_url() else { return };
+    in_time(async {
+        let app = app(&MemoryStore::new(), &url).connect().await.unwrap();
+        let broker = app.broker().unwrap();
+        for _ in 0..2 {
+            broker.begin_chord("a", 2).await.unwrap();
+            assert_eq!(join(&*broker, &member("a", 2, 0)).await.unwrap(), None);
+            assert!(join(&*broker, &member("a", 2, 1)).await.unwrap().is_some());
+            broker.end_chord("a").await.unwrap();
+        }
+        app.close().await.unwrap();
+    });
+}
+
+/// Neither is read: the reply would be too large, and end the connection.
+#[test]
+fn chord_beyond_the_limits_fails() {
+    const MANY: &str = "for i = 1, 500001 do redis.call('ZADD', KEYS[1], i, i) end return true";
+    const LARGE: &str = "local x = 'x' for i = 1, 26 do x = x .. x end \
+        for i = 1, 5 do redis.call('ZADD', KEYS[1], i, i .. x) end return true";
+    let Some(url) = xtask::fresh_redis_url() else { return };
+    in_time(async {
+        let app = app(&MemoryStore::new(), &url).connect().await.unwrap();
+        let broker = app.broker().unwrap();
+        for (fill, size) in [(MANY, 500_002), (LARGE, 6)] {
+            broker.begin_chord("a", size).await.unwrap();
+            assert_eq!(ask(&url, &format!("EVAL \"{fill}\" 1 celery-taskset-meta-a.j")), ":1");
+            let all = join(&*broker, &member("a", size, 0)).await.unwrap().expect("a failure");
+            assert_eq!(all.len(), 1);
+            assert_eq!(all[0].result["exc_type"], "ChordError", "{:?}", all[0]);
+            broker.end_chord("a").await.unwrap();
+        }
+        app.close().await.unwrap();
     });
 }

@@ -11,7 +11,8 @@
 //! | none | the shape of the members' values, if there are groups among the members |
 //!
 //! A script adds a member and claims the chord in one step, so one worker gets all members. The claim of a member has the
-//! same name in each of its runs: a run that follows a lost worker takes the claim over.
+//! same name in each of its runs: a run that follows a lost worker takes the claim over. The run of another member tries
+//! again until the chord has ended or the claim has lapsed.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +25,20 @@ use crate::results::redis::protocol::Reply;
 use crate::wire::failure::Failure;
 use crate::wire::ids;
 
-/// How long a claim lasts: long enough to send a job. Afterwards the end of another member's second run takes it over.
+/// How long a claim lasts: long enough to send a job. Afterwards the second run of another member takes it over.
 const CLAIM_SECONDS: &str = "60";
 /// How long it is known that a chord has ended. Celery keeps it for as long.
 const DONE_SECONDS: &str = "300";
+/// The most members of a chord: the script returns all in one reply.
+const MOST_MEMBERS: &str = "500000";
+/// How many bytes the ends of all members have at most. The job after them could not be sent with more.
+const MOST_BYTES: &str = "268435456";
 
-/// Adds a member. Returns all members, with their places, once they are there and the claim is this member's.
+/// Adds a member. Returns all members, with their places, once they are there and the claim is this member's. In their
+/// place, [`CLAIMED`] or [`LARGE`].
 const JOIN: &str = "
 local ends, ended, size, more, claim = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local member, entry, place, lifetime, token, lease, known = unpack(ARGV)
+local member, entry, place, lifetime, token, lease, known, most, bytes = unpack(ARGV)
 if redis.call('GET', claim) == 'done' then return false end
 if redis.call('SADD', ended, member) == 1 then redis.call('ZADD', ends, place, entry) end
 if known ~= '0' then redis.call('SET', size, known, 'NX') end
@@ -45,11 +51,19 @@ if redis.call('ZCARD', ends) < tonumber(wanted) + tonumber(redis.call('GET', mor
     return false
 end
 if not redis.call('SET', claim, token, 'NX', 'EX', lease) then
-    if redis.call('GET', claim) ~= token then return false end
+    if redis.call('GET', claim) ~= token then return redis.status_reply('claimed') end
     redis.call('EXPIRE', claim, lease)
 end
-return redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES')
+if redis.call('ZCARD', ends) > tonumber(most) then return redis.status_reply('large') end
+local all, total = redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES'), 0
+for at = 1, #all, 2 do total = total + #all[at] end
+if total > tonumber(bytes) then return redis.status_reply('large') end
+return all
 ";
+/// All members are there, and another member has the claim. Its worker may be lost, and then nobody ends the chord.
+const CLAIMED: &str = "claimed";
+/// The members are too many or too large.
+const LARGE: &str = "large";
 
 /// In an error of [`Outcome`]: Celery's has no traceback in its place among the ends.
 const TRACEBACK: &str = "traceback";
@@ -59,14 +73,16 @@ fn key_of(chord: &str, part: &str) -> Vec<u8> {
 }
 
 impl RedisResults {
-    /// Notes how many members a chord has, before the members are sent.
+    /// Notes how many members a chord has, before the members are sent. A chord of this name may have ended: a workflow
+    /// that is sent twice has the same ids.
     pub(crate) async fn begin_chord(&self, chord: &str, size: u32) -> Result<(), BrokerError> {
+        let claim = key_of(chord, ".c");
         let (key, size, lifetime) = (key_of(chord, ".s"), size.to_string(), self.lifetime());
         let set: &[&[u8]] = match lifetime.as_str() {
             "0" => &[b"SET", &key, size.as_bytes()],
             seconds => &[b"SETEX", &key, seconds.as_bytes(), size.as_bytes()],
         };
-        self.ask(&[set]).await.map(drop)
+        self.ask(&[&[b"DEL", &claim], set]).await.map(drop)
     }
 
     /// Adds a member, whose size is 0 if Celery has noted the chord's.
@@ -79,13 +95,22 @@ impl RedisResults {
         let token = ids::derived(&format!("{} {name}", member.chord), member.index);
         let (place, size) = (member.index.to_string(), member.size.to_string());
         let lifetime = self.lifetime();
-        let arguments = [&*name, &*entry, &*place, &*lifetime, &*token, CLAIM_SECONDS, &*size];
+        let limits = [CLAIM_SECONDS, &*size, MOST_MEMBERS, MOST_BYTES];
+        let arguments = [&*name, &*entry, &*place, &*lifetime, &*token].into_iter().chain(limits);
         let mut command: Vec<&[u8]> = vec![b"EVAL", JOIN.as_bytes(), b"5"];
         command.extend(keys.iter().map(Vec::as_slice));
         command.extend(arguments.map(str::as_bytes));
         let shape_key = key_of(&member.chord, "");
         let replies = self.ask(&[&command, &[b"GET", &shape_key]]).await?;
-        let [Reply::List(ends), shape] = replies.as_slice() else { return Ok(None) };
+        let (ends, shape) = match replies.as_slice() {
+            [Reply::List(ends), shape] => (ends, shape),
+            [Reply::Status(why), _] if why == CLAIMED => {
+                let why = format!("another worker is ending chord `{}`", member.chord);
+                return Err(BrokerError::Lost(why));
+            }
+            [Reply::Status(why), _] if why == LARGE => return Ok(Some(vec![too_large(member)])),
+            _ => return Ok(None),
+        };
         let mut members = Vec::with_capacity(ends.len() / 2);
         for pair in ends.chunks(2) {
             let [Reply::Bytes(entry), Reply::Bytes(place)] = pair else {
@@ -108,6 +133,15 @@ impl RedisResults {
         let mark: &[&[u8]] = &[b"SETEX", &claim, DONE_SECONDS.as_bytes(), b"done"];
         self.ask(&[&[b"MULTI"], remove, mark, &[b"EXEC"]]).await.map(drop)
     }
+}
+
+/// In the place of all members, one that fails their chord.
+fn too_large(member: &ChordMember) -> ChordMember {
+    let why = format!(
+        "a chord in Redis has at most {MOST_MEMBERS} members, with values of at most {MOST_BYTES} bytes"
+    );
+    let outcome = Failure::new("ChordError", "celery.exceptions", why).into_outcome();
+    ChordMember::new(member.chord.clone(), member.size, member.index, member.id.clone(), outcome)
 }
 
 fn unreadable(chord: &str) -> BrokerError {

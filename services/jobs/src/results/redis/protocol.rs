@@ -11,6 +11,10 @@ const MAX_LINE: usize = 64 * 1024;
 const MAX_DEPTH: usize = 4;
 /// The most elements in a reply, over all its lists: members of a chord.
 const MAX_ELEMENTS: usize = 1 << 20;
+/// How many bytes the values of a reply have at most: an announcement has the longest value, and a name.
+const MAX_REPLY: usize = MAX_VALUE + MAX_LINE;
+/// The capacity, in bytes, to which the buffer is shrunk after a large reply.
+const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +67,8 @@ pub(crate) struct Reader {
     lists: Vec<(usize, Vec<Reply>)>,
     /// How many elements the reply has so far.
     elements: usize,
+    /// How many bytes the values of the reply have so far.
+    bytes: usize,
 }
 
 impl Reader {
@@ -70,6 +76,9 @@ impl Reader {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.read);
         self.read = 0;
+        if self.value.is_none() {
+            self.buffer.shrink_to(MAX_KEPT_BUFFER);
+        }
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -103,7 +112,7 @@ impl Reader {
                 },
             };
             if let Some(whole) = self.add(reply) {
-                self.elements = 0;
+                (self.elements, self.bytes) = (0, 0);
                 return Ok(Some(whole));
             }
         }
@@ -153,6 +162,10 @@ impl Reader {
                 (_, length) => {
                     let length = usize::try_from(length).ok().filter(|length| *length <= MAX_VALUE);
                     let length = length.ok_or("a value in a reply is too long")?;
+                    self.bytes += length;
+                    if self.bytes > MAX_REPLY {
+                        return Err("a reply is too long".to_owned());
+                    }
                     self.value = Some(length);
                     Ok(None)
                 }
@@ -258,6 +271,27 @@ mod tests {
         let mut reader = Reader::default();
         assert_eq!(replies(&mut reader, &[b"*1000000\r\n$500000000\r\nabc"]), Ok(vec![]));
         assert!(reader.buffer.capacity() < 1024);
+    }
+
+    #[test]
+    fn bytes_of_a_reply_are_bounded() {
+        let almost = || Reader { bytes: MAX_REPLY - 3, ..Reader::default() };
+        let mut reader = almost();
+        assert_eq!(replies(&mut reader, &[b"*2\r\n$3\r\nabc\r\n"]), Ok(vec![]));
+        assert!(replies(&mut reader, &[b"$1\r\n"]).is_err());
+        // Each reply begins anew.
+        let mut reader = almost();
+        assert_eq!(replies(&mut reader, &[b"$3\r\nabc\r\n$1\r\na\r\n"]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn buffer_shrinks_after_a_large_value() {
+        let value = [b"$10000000\r\n".as_slice(), &[b'x'; 10_000_000], b"\r\n"].concat();
+        let mut reader = Reader::default();
+        let pieces: Vec<&[u8]> = value.chunks(16 * 1024).collect();
+        assert_eq!(replies(&mut reader, &pieces).unwrap().len(), 1);
+        assert_eq!(replies(&mut reader, &[b"+OK\r\n"]).unwrap().len(), 1);
+        assert!(reader.buffer.capacity() <= MAX_KEPT_BUFFER);
     }
 
     #[test]
