@@ -97,6 +97,8 @@ pub(crate) struct Inner {
     telling: Mutex<()>,
     connecting: Mutex<()>,
     broker: RefCell<Option<Rc<dyn Broker>>>,
+    /// The broker without the results of [`App::results`].
+    bare_broker: RefCell<Option<Rc<dyn Broker>>>,
     declared: RefCell<BTreeSet<String>>,
     pub(crate) revoked: RefCell<Revoked>,
     /// The jobs that the worker runs; `None` without a worker.
@@ -180,6 +182,7 @@ impl App {
             telling: Mutex::new(()),
             connecting: Mutex::new(()),
             broker: RefCell::default(),
+            bare_broker: RefCell::default(),
             declared: RefCell::default(),
             revoked: RefCell::default(),
             running: RefCell::default(),
@@ -242,6 +245,7 @@ impl App {
                 Some(broker) => broker,
                 None => open_as(&url, opening).await?,
             };
+            let bare = broker.clone();
             let results = self.0.results.borrow().clone();
             let broker = match results {
                 Some(url) => with_results(broker, &url).await?,
@@ -251,6 +255,7 @@ impl App {
                 broker.keep_outcomes(length);
             }
             *self.0.broker.borrow_mut() = Some(broker);
+            *self.0.bare_broker.borrow_mut() = Some(bare);
             let disconnect = DisconnectOnDrop(&self);
             if prepares {
                 self.prepare().await?;
@@ -282,6 +287,7 @@ impl App {
         self.0.control.known.stop();
         self.0.declared.take();
         self.0.broker.take();
+        self.0.bare_broker.take();
     }
 
     /// Declares a queue.
@@ -351,6 +357,11 @@ impl App {
     /// [`BrokerError::Closed`] if the application is not connected.
     pub fn broker(&self) -> Result<Rc<dyn Broker>, BrokerError> {
         self.0.broker.borrow().clone().ok_or(BrokerError::Closed)
+    }
+
+    /// The connected broker without the results of [`App::results`]: other processes of the broker may have none.
+    pub(crate) fn bare_broker(&self) -> Result<Rc<dyn Broker>, BrokerError> {
+        self.0.bare_broker.borrow().clone().ok_or(BrokerError::Closed)
     }
 
     /// The broker, if it is RabbitMQ: for exchanges, bindings and other features that [`Broker`] lacks.

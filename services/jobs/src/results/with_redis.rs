@@ -16,7 +16,11 @@ use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::results::redis::RedisResults;
 use crate::unique::{UniqueLock, UniqueSent};
 
-/// A broker, with outcomes in Redis.
+/// How the reply queue of a sender begins that waits at RabbitMQ. Celery's senders name another queue, also if they read
+/// their results in Redis alone.
+const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+/// A broker, with outcomes in Redis. A sender that has asked the broker for an outcome gets it there, too.
 ///
 /// A broker that keeps outcomes of its own is still asked for them: it knows the jobs that have expired or were purged.
 #[derive(Debug)]
@@ -170,7 +174,14 @@ impl Broker for WithRedis {
         message: &'a Message,
         outcome: Outcome,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        Box::pin(async move { self.results.store(message, &outcome).await })
+        Box::pin(async move {
+            self.results.store(message, &outcome).await?;
+            let reply_to = message.reply_to.as_deref().unwrap_or_default();
+            match reply_to.starts_with(DIRECT_REPLY_TO) {
+                true => self.broker.store(message, outcome).await,
+                false => Ok(()),
+            }
+        })
     }
 
     fn flush(&self) -> LocalFuture<'_, Result<(), BrokerError>> {

@@ -1,5 +1,6 @@
 //! The schedules of all workers, listed and changed at run time: questions to their leader.
 //!
+//! Questions and answers go over the broker, also if the outcomes of jobs are in Redis: not all processes need to know it.
 //! If no worker leads, the process that asks leads for a moment, so that it gets its answer from itself.
 
 use std::error::Error;
@@ -111,7 +112,7 @@ impl Schedules {
     }
 
     async fn ask(&self, note: Note) -> Result<Vec<ScheduleInfo>, ScheduleError> {
-        let broker = self.app.broker()?;
+        let broker = self.app.bare_broker()?;
         let queue = self.app.schedule_queue().await?;
         let id = ids::random();
         let mut message = note.message(id.clone());

@@ -145,7 +145,7 @@ async fn fenced<T>(future: impl Future<Output = T>) -> Result<T, String> {
 }
 
 async fn lead_once(app: &App, is_worker: bool) -> Result<(), BrokerError> {
-    let broker = app.broker()?;
+    let broker = app.bare_broker()?;
     let queue = app.schedule_queue().await?;
     let mut deliveries = broker.consume(&queue, PREFETCH).await?;
     if is_worker {

@@ -349,3 +349,65 @@ fn slow_write_is_no_silence() {
         app.close().await.unwrap();
     });
 }
+
+#[cfg(feature = "amqp")]
+mod over_amqp {
+    use pikake_jobs::Schedule;
+
+    use super::*;
+    use crate::{Running, add};
+
+    /// Runs a program in a world with RabbitMQ, and with a Redis that takes what it gets.
+    fn in_a_world<F: Future<Output = ()>>(program: impl FnOnce() -> F) {
+        let server = |stream| {
+            answering(stream, |text| match text.contains("EXEC") {
+                true => b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:0\r\n".into(),
+                false => b"$-1\r\n".into(),
+            })
+        };
+        with_server(server, || async {
+            let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+            let broker = pikake_amqp_testing::Broker::new();
+            let _serving = spawn(pikake_amqp_testing::serve(broker, listener)).cancel_on_drop();
+            program().await;
+        });
+    }
+
+    fn app(has_results: bool) -> App {
+        let app = App::new("amqp://127.0.0.1").unwrap();
+        match has_results {
+            true => app.results("redis://:secret@127.0.0.1/1").unwrap(),
+            false => app,
+        }
+    }
+
+    /// A worker has been updated, and the sender is not yet.
+    #[test]
+    fn sender_without_redis_gets_its_outcome() {
+        in_a_world(|| async {
+            let worker = Running::start(&app(true).jobs(add), SECOND).await;
+            let client = app(false).connect().await.unwrap();
+            let sum = add.with(2, 3).on(&client).send().await.unwrap();
+            assert_eq!(timeout_after(60 * SECOND, sum.wait()).await.unwrap().unwrap(), 5);
+            client.close().await.unwrap();
+            worker.end().await;
+        });
+    }
+
+    #[test]
+    fn schedules_are_listed_with_and_without_redis() {
+        for leader_has_results in [true, false] {
+            in_a_world(|| async move {
+                let schedule = Schedule::every(3_600 * SECOND, add.with(1, 1)).name("hourly");
+                let leader = app(leader_has_results).jobs(add).schedule(schedule);
+                let worker = Running::start(&leader, SECOND).await;
+                let asker = app(!leader_has_results).connect().await.unwrap();
+                sleep(5 * SECOND).await.unwrap();
+                let listed = timeout_after(60 * SECOND, asker.schedules().list()).await;
+                assert_eq!(listed.unwrap().unwrap().len(), 1);
+                asker.close().await.unwrap();
+                worker.end().await;
+            });
+        }
+    }
+}
