@@ -18,6 +18,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 pub(crate) const CHORD_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// How long outcomes are kept at most: ten years. Databases refuse much longer lengths.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const LONGEST_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
 /// The outcome of a job that expired before it began.
