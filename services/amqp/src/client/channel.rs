@@ -92,7 +92,8 @@ impl Channel {
         }
     }
 
-    /// Starts a consumer of a queue.
+    /// Starts a consumer of a queue. If the start of an exclusive one fails, or its future is dropped, the channel is closed:
+    /// the broker then requeues in one step what it has sent already.
     ///
     /// # Errors
     ///
@@ -107,12 +108,16 @@ impl Channel {
         async move {
             let queue = queue?;
             channel.hub().until_ready().await?;
+            let is_exclusive = options.exclusive;
             // Registered before the first delivery can arrive, and dropped if this future is dropped.
             let consumer = Consumer::new(&channel, channel.new_tag()?, queue, options);
+            // Dropped before the consumer, which would cancel itself, and return its deliveries one by one.
+            let mut unstarted = CloseOnDrop(is_exclusive.then(|| Channel(channel.clone())));
             if let Some(limit) = channel.prefetch_request(&consumer.inner) {
                 channel.request(limit, Requester::NONE)?;
             }
             channel.ask(consumer.inner.request()).await?;
+            unstarted.0 = None;
             Ok(consumer)
         }
     }
@@ -183,7 +188,7 @@ impl Channel {
         let channel = self.0.clone();
         let (sender, receiver) = oneshot::channel();
         let closed = channel.closed();
-        let asked = closed.is_none().then(|| {
+        let asked = (!channel.has_ended()).then(|| {
             let requester = Requester { sender: Some(sender), channel: None };
             let number = channel.number.get();
             let asked = channel.hub().with(|session| session.close_channel(number, requester));
@@ -199,6 +204,15 @@ impl Channel {
                 (None, Some(Err(_)) | None) => Ok(()),
             }
         }
+    }
+}
+
+/// Closes a channel, unless it was taken out.
+struct CloseOnDrop(Option<Channel>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        drop(self.0.as_ref().map(Channel::close));
     }
 }
 

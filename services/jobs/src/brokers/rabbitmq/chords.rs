@@ -26,7 +26,7 @@ use pikake_traps::{random, sleep, wall_time};
 use crate::broker::BrokerError;
 use crate::broker::outcomes::CHORD_LIFETIME;
 use crate::brokers::rabbitmq::message::with_header;
-use crate::brokers::rabbitmq::publisher::Publisher;
+use crate::brokers::rabbitmq::publisher::{Prepared, Publisher};
 use crate::brokers::rabbitmq::queues::{is_consumed, is_not_found, look, to_queue};
 use crate::brokers::rabbitmq::value::json;
 use crate::message::{AllMembers, ChordMember, JobId, Outcome};
@@ -34,8 +34,9 @@ use crate::message::{AllMembers, ChordMember, JobId, Outcome};
 /// The header with a member's place.
 const INDEX: &str = "group_index";
 
-/// The longest pause before a caller counts again while another one has the messages.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// The pause before a caller counts again while another one has the messages, and the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The queue of a chord.
 pub(crate) fn chord_queue(chord: &str) -> String {
@@ -57,20 +58,23 @@ impl Drop for Taking {
 }
 
 impl Taking {
-    /// Takes all messages, as the only consumer, and removes the second one of a member. `None` if another caller takes them.
+    /// Takes all messages, as the only consumer, and removes the second one of a member. `None` if the queue has lost its consumer.
     async fn take(
         &mut self,
         queue: &str,
         of: &ChordMember,
     ) -> Result<Option<Vec<ChordMember>>, Error> {
         let options = ConsumeOptions { prefetch: 0, exclusive: true, ..ConsumeOptions::default() };
-        let consumer = match self.channel.consume(queue, options).await {
-            Ok(consumer) => self.consumer.insert(consumer),
-            Err(error) if is_consumed(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        // A channel is in order: all messages have come once a count finds none.
-        while look(&self.channel, queue).await?.0 > 0 {}
+        let consumer = self.consumer.insert(self.channel.consume(queue, options).await?);
+        loop {
+            match look(&self.channel, queue).await? {
+                // A channel is in order, so all messages have come. In a cluster, some may come later: too few are taken then.
+                (0, _) => break,
+                // The queue has lost its consumer.
+                (_, 0) => return Ok(None),
+                _ => {}
+            }
+        }
         let mut members = BTreeMap::new();
         while let Some(delivery) = consumer.try_next() {
             let headers = delivery.properties.headers().as_ref();
@@ -92,6 +96,19 @@ impl Taking {
     }
 }
 
+/// Whether a queue is not there. Its messages are gone.
+fn is_deleted(error: &Error) -> bool {
+    error.reason().is_some_and(|reason| reason.text.starts_with("NOT_FOUND - no queue"))
+}
+
+/// A queue that cannot be reached is lost, as a connection is: in a cluster, its node may be down.
+fn failed(error: Error) -> BrokerError {
+    match is_not_found(&error) {
+        true => BrokerError::Lost(error.to_string()),
+        false => error.into(),
+    }
+}
+
 /// Adds a member. Once all members are there, returns them.
 pub(crate) async fn join(
     open: impl AsyncFn() -> Result<Channel, BrokerError>,
@@ -101,18 +118,27 @@ pub(crate) async fn join(
     let queue = chord_queue(&member.chord);
     let lifetime = i64::try_from(CHORD_LIFETIME.as_millis()).unwrap_or(i64::MAX);
     let options = AmqpQueue::default().argument("x-expires", Value::LongLongInt(lifetime));
+    let meta = member.outcome.to_meta(&member.id, wall_time());
+    if let Err(error) = Outcome::from_meta(&meta) {
+        return Err(BrokerError::Refused(format!("a value that nobody can read: {error}")));
+    }
     let mut channel = open().await?;
-    channel.declare_queue_once(&queue, options).await?;
-    let send = || {
+    channel.declare_queue_once(&queue, options).await.map_err(failed)?;
+    let message = || {
         let index = i64::try_from(member.index).unwrap_or(i64::MAX);
         let properties = persistent()
             .with_content_type(short("application/json")?)
             .with_correlation_id(short(&member.id)?);
         let properties = with_header(properties, INDEX, Value::LongLongInt(index))?;
-        to_queue(&queue, properties, member.outcome.to_meta(&member.id, wall_time()))
+        to_queue(&queue, properties, meta.clone())
     };
-    publisher.send(send).await?;
+    match publisher.publish(None, || Ok(Prepared::Message(message()?))).await {
+        // The queue was there: another member has ended the chord.
+        Err(unsent) if unsent.is_unroutable => return Ok(None),
+        sent => sent?,
+    }
     let size = u64::from(member.size);
+    let mut pause = FIRST_PAUSE;
     loop {
         let counted = look(&channel, &queue).await;
         let mut taking = Taking { channel, consumer: None, taken: Vec::new() };
@@ -128,11 +154,14 @@ pub(crate) async fn join(
             }
             Ok(_) => {}
             // Another member has ended the chord.
-            Err(error) if is_not_found(&error) => return Ok(None),
-            Err(error) => return Err(error.into()),
+            Err(error) if is_deleted(&error) => return Ok(None),
+            // Another member takes the messages.
+            Err(error) if is_consumed(&error) => {}
+            Err(error) => return Err(failed(error)),
         }
         drop(taking);
-        sleep(LONGEST_PAUSE.mul_f64(random::f64())).await?;
+        sleep(pause.mul_f64(random::f64())).await?;
+        pause = LONGEST_PAUSE.min(pause * 2);
         channel = open().await?;
     }
 }

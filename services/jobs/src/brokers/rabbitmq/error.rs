@@ -7,8 +7,6 @@ use pikake_amqp::{Connection, Error, PublishError as Unpublished, State};
 
 use crate::broker::{BrokerError, PublishFailure};
 
-/// AMQP's number for something that others have, or that is forbidden.
-pub(crate) const ACCESS_REFUSED: u16 = 403;
 /// AMQP's number for something that is not there.
 pub(crate) const NOT_FOUND: u16 = 404;
 /// AMQP's number for something that is there and different.

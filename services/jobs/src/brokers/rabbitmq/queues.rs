@@ -3,12 +3,10 @@
 //! AMQP reports most errors by closing the channel they happened on, so each of
 //! these calls has a channel of its own.
 
-use pikake_amqp::{
-    Channel, CloseReason, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short,
-};
+use pikake_amqp::{Channel, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short};
 
 use crate::broker::{BrokerError, Counts, QueueOptions};
-use crate::brokers::rabbitmq::error::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
+use crate::brokers::rabbitmq::error::{NOT_FOUND, PRECONDITION_FAILED};
 
 /// RabbitMQ 4 drops a message for good that was delivered so often, 20 times unless it is told. Whether
 /// a job has been tried often enough is for its worker to say, which buries it.
@@ -138,12 +136,9 @@ pub(crate) fn is_not_found(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.code == NOT_FOUND)
 }
 
-/// Whether somebody else consumes the queue alone. AMQP has one number for that and for a missing permission.
+/// Whether somebody else consumes the queue alone. A missing permission has the same number, and another text: "access to".
 pub(crate) fn is_consumed(error: &Error) -> bool {
-    let is_consumed = |reason: &CloseReason| {
-        reason.code == ACCESS_REFUSED && reason.text.contains("exclusive use")
-    };
-    error.reason().is_some_and(is_consumed)
+    error.reason().is_some_and(|reason| reason.text.starts_with("ACCESS_REFUSED - queue '"))
 }
 
 /// How many are ready in a queue, and how many consume it.

@@ -61,14 +61,15 @@ async fn work() -> Result<(), Interrupted> {
     }
 }
 
-/// Kills of one worker after the other, which starts again a little later.
+/// Kills of one worker after the other, and of the broker, which start again a little later.
 fn kills(sim: &Sim, count: u32) -> FaultPlan {
     let mut rng = sim.rng("kills");
     let (mut plan, mut at) = (FaultPlan::new(), 2 * SECOND);
-    for worker in WORKERS.into_iter().cycle().take(count as usize) {
+    let hosts = WORKERS.into_iter().chain(["broker"]);
+    for host in hosts.cycle().take(count as usize) {
         at += Duration::from_micros(rng.range(200_000..1_500_000));
-        plan = plan.at(at, Fault::Kill(worker.to_owned()));
-        plan = plan.at(at + SECOND / 10, Fault::Restart(worker.to_owned()));
+        plan = plan.at(at, Fault::Kill(host.to_owned()));
+        plan = plan.at(at + SECOND / 10, Fault::Restart(host.to_owned()));
     }
     plan
 }
