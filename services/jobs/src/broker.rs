@@ -93,6 +93,13 @@ pub trait Broker: fmt::Debug {
     /// Acknowledges a message, which removes it.
     fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
+    /// Whether this consumer still has a message, as far as is known here. RabbitMQ requeues the messages of a lost
+    /// connection, so a worker begins none of them that waits.
+    fn holds(&self, receipt: Receipt) -> bool {
+        let _ = receipt;
+        true
+    }
+
     /// Requeues a message, at its old position where the broker supports that.
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 

@@ -288,6 +288,10 @@ impl Broker for AmqpBroker {
         })
     }
 
+    fn holds(&self, receipt: Receipt) -> bool {
+        self.0.unsettled.holds(receipt)
+    }
+
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.unsettled.take(receipt)?.receipt.nack(true).map_err(|_| BrokerError::Stale)

@@ -86,6 +86,10 @@ impl Broker for WithRedis {
         self.broker.ack(receipt)
     }
 
+    fn holds(&self, receipt: Receipt) -> bool {
+        self.broker.holds(receipt)
+    }
+
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
         self.broker.give_back(receipt)
     }

@@ -270,7 +270,7 @@ async fn take(
                 match acquired {
                     // The permit may come from the job that has ended the worker.
                     Ok(permit) if is_open() => {
-                        waiting -= 1;
+                        waiting = waiting.saturating_sub(1 + leave_lost(worker, queue));
                         let oldest = consumers.with_reserved(queue, VecDeque::pop_front);
                         if let Some(delivery) = oldest {
                             count_waiting(worker, |count| count - 1);
@@ -301,7 +301,7 @@ async fn take(
                         *pauses = Pauses::new();
                     }
                     None => {
-                        waiting += 1;
+                        waiting = waiting.saturating_sub(leave_lost(worker, queue)) + 1;
                         count_waiting(worker, |count| count + 1);
                         consumers.with_reserved(queue, |reserved| reserved.push_back(delivery));
                     }
@@ -347,6 +347,21 @@ fn leave_reserved(worker: &WorkerState, queue: &str) {
         count_waiting(worker, |count| count - 1);
         worker.leave_unbegun(delivery);
     }
+}
+
+/// Leaves out the oldest messages that wait for a permit and that the broker has requeued. Returns how many they were.
+fn leave_lost(worker: &WorkerState, queue: &str) -> usize {
+    let is_lost = |delivery: &&Delivery| !worker.broker.holds(delivery.receipt);
+    let lost: Vec<_> = worker.consumers.with_reserved(queue, |reserved| {
+        let count = reserved.iter().take_while(is_lost).count();
+        reserved.drain(..count).collect()
+    });
+    let count = lost.len();
+    for delivery in lost {
+        count_waiting(worker, |count| count - 1);
+        worker.leave_unbegun(delivery);
+    }
+    count
 }
 
 fn count_waiting(worker: &WorkerState, change: impl FnOnce(usize) -> usize) {

@@ -50,6 +50,12 @@ impl UnsettledDeliveries {
         owed.filter(|owed| owed.receipt.can_settle()).ok_or(BrokerError::Stale)
     }
 
+    /// Whether it can be settled.
+    pub(crate) fn holds(&self, receipt: Receipt) -> bool {
+        let owed = self.owed.borrow();
+        owed.get(&(receipt.session, receipt.tag)).is_some_and(|owed| owed.receipt.can_settle())
+    }
+
     /// It could not be settled yet.
     pub(crate) fn put_back(&self, receipt: Receipt, owed: Owed) {
         self.owed.borrow_mut().insert((receipt.session, receipt.tag), owed);

@@ -1,6 +1,7 @@
 //! What a broker takes away while jobs are under way: a queue, a connection, a channel. On the broker
 //! for tests, in virtual time.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -11,8 +12,11 @@ use pikake_amqp::State;
 use pikake_amqp_testing::{Broker as Server, serve};
 use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, JobId, Message, QueueOptions};
+use pikake_macros::job;
 use pikake_net::TcpListener;
-use pikake_traps::{sleep, spawn, timeout_after, wall_time};
+use pikake_traps::{Interrupted, sleep, spawn, timeout_after, wall_time};
+
+use crate::Running;
 
 use super::fake::{SECOND, delay_names, message, on_a_broker, without_delays};
 
@@ -50,6 +54,33 @@ fn a_worker_declares_its_deleted_queue_again() {
         assert_eq!(value.unwrap(), 5);
         worker.request_cancel("the test is over");
         worker.await.unwrap().unwrap();
+    });
+}
+
+thread_local!(static BEGUN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) });
+
+#[job(crate = pikake_jobs, queue = "jobs", ignore_result)]
+async fn slow(number: u32) -> Result<(), Interrupted> {
+    BEGUN.with_borrow_mut(|begun| begun.push(number));
+    sleep(10 * SECOND).await
+}
+
+/// Only what was running runs again: the broker requeues the others, which had not begun.
+#[test]
+fn waiting_messages_run_once_after_a_lost_connection() {
+    on_a_broker(async |server, broker| {
+        BEGUN.take();
+        let app = App::on(Rc::new(broker)).default_queue("jobs").jobs(slow);
+        let worker = Running::start(&app.clone().concurrency(1).prefetch(4), SECOND).await;
+        for number in 0..4 {
+            slow.with(number).on(&app).send().await.unwrap();
+        }
+        sleep(SECOND).await.unwrap();
+        server.cut();
+        sleep(100 * SECOND).await.unwrap();
+        assert_eq!(BEGUN.take(), [0, 0, 1, 2, 3]);
+        assert_eq!((server.ready("jobs"), server.unacked("jobs")), (0, 0));
+        worker.end().await;
     });
 }
 
