@@ -8,7 +8,7 @@ use pikake_jobs::{
     App, Broker, Cancelled, ControlEvent, JobError, JobState, MemoryStore, Notice, Topic,
 };
 use pikake_macros::job;
-use pikake_traps::{Interrupted, elapsed_since, now, random, shield, sleep, spawn, timeout_after};
+use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep, spawn, timeout_after};
 use serde_json::{Value, json};
 
 use crate::followed::sent;
@@ -491,88 +491,6 @@ fn a_worker_takes_over_which_queues_are_paused() {
         let told = json!({"from_node": "two@here", "paused": ["third"]});
         app.control().tell("hello", told).await.unwrap();
         assert_eq!(app.control().workers().await.unwrap()[0].paused, ["third"]);
-        worker.end().await;
-    });
-}
-
-/// Random changes of valid commands, `PIKAKE_FUZZ` of them in each world: the worker goes on.
-#[test]
-fn mutated_commands_cost_nothing() {
-    let count = std::env::var("PIKAKE_FUZZ").ok().and_then(|count| count.parse().ok());
-    let count = count.unwrap_or(300);
-    in_worlds(async || {
-        let store = MemoryStore::new();
-        let app = client(&store).await;
-        let (_one, worker) = named(&store, "one@here").await;
-        let broker = store.open();
-        let methods = [
-            "ping",
-            "stats",
-            "active",
-            "reserved",
-            "query_task",
-            "hello",
-            "revoke",
-            "terminate",
-            "rate_limit",
-            "time_limit",
-            "add_consumer",
-            "cancel_consumer",
-            "pause_queue",
-            "resume_queue",
-            "pool_grow",
-            "pool_shrink",
-            "pool_resize",
-            "enable_events",
-            "conf",
-        ];
-        let values = [
-            json!(null),
-            json!(-1),
-            json!(1e300),
-            json!(u64::MAX),
-            json!("tests.add"),
-            json!([]),
-            json!(["a", 1, null]),
-            json!({"a": {"b": []}}),
-            json!(true),
-            json!("x".repeat(5_000)),
-        ];
-        let pick = |count: usize| random::u64() as usize % count;
-        for _ in 0..count {
-            let mut arguments = serde_json::Map::new();
-            for name in ["task_id", "task_name", "rate_limit", "soft", "hard", "n", "queue", "ids"]
-            {
-                if pick(2) == 0 {
-                    arguments.insert(name.to_owned(), values[pick(values.len())].clone());
-                }
-            }
-            let command = json!({
-                "method": methods[pick(methods.len())],
-                "arguments": arguments,
-                "destination": values[pick(values.len())],
-                "pattern": values[pick(values.len())],
-                "ticket": values[pick(values.len())],
-                "reply_to": {"exchange": values[pick(values.len())], "routing_key": "me"},
-            });
-            let mut body = command.to_string().into_bytes();
-            for _ in 0..pick(4) {
-                let at = pick(body.len());
-                body[at] = pick(256) as u8;
-            }
-            let notice = Notice::new(Topic::Commands, "", body)
-                .header("clock", values[pick(values.len())].clone())
-                .header("expires", values[pick(values.len())].clone());
-            broker.bus().unwrap().notify(notice).await.unwrap();
-        }
-        app.control().set_concurrency(4).await.unwrap();
-        app.control().time_limit("tests.add", None, None).await.unwrap();
-        app.control().rate_limit("tests.add", "0").await.unwrap();
-        app.control().add_queue("pikake").await.unwrap();
-        app.control().resume("pikake").await.unwrap();
-        assert_eq!(app.control().ping().await.unwrap(), ["one@here"]);
-        let job = add.with(1, 2).on(&app).send().await.unwrap();
-        assert_eq!(timeout_after(60 * SECOND, job.wait()).await.unwrap().unwrap(), 3);
         worker.end().await;
     });
 }

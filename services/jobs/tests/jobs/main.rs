@@ -66,10 +66,11 @@ pub(crate) async fn nap(seconds: u64) -> Result<String, Interrupted> {
     Ok("slept".into())
 }
 
-/// Runs a program in a simulated world, once for each of some seeds.
+/// Runs a program in a simulated world, once for each of some seeds; with `PIKAKE_SEED` set, once with that seed.
 #[track_caller]
 pub(crate) fn in_worlds<F: Future>(program: impl Fn() -> F) {
-    for seed in 0..20 {
+    let only: Option<u64> = std::env::var("PIKAKE_SEED").ok().and_then(|seed| seed.parse().ok());
+    for seed in only.map_or(0..20, |seed| seed..seed + 1) {
         let ran = Sim::new(seed).run_here("test", program());
         let ran = ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
         if let Err(error) = ran.outcome {

@@ -1,5 +1,5 @@
-//! Random changes of valid messages to the leader of schedules, and of replies and events that clients read: nobody ends, and
-//! nothing stands still. `PIKAKE_FUZZ` says how many in each world.
+//! Random changes of valid commands to workers, of messages to the leader of schedules, and of replies and events that clients
+//! read: nobody ends, and nothing stands still. `PIKAKE_FUZZ` says how many in each world.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use pikake_jobs::{App, Broker, MemoryStore, Message, Notice, QueueOptions, Sched
 use pikake_traps::{random, sleep, spawn, timeout_after};
 use serde_json::{Value, json};
 
-use crate::{Running, SECOND, add, in_worlds};
+use crate::{Running, SECOND, add, in_worlds, nap};
 
 fn count() -> usize {
     let count = std::env::var("PIKAKE_FUZZ").ok().and_then(|count| count.parse().ok());
@@ -72,6 +72,98 @@ fn changed(mut value: Value) -> Vec<u8> {
         }
     }
     body
+}
+
+/// A command, as Celery's programs and this library send it.
+fn command() -> Value {
+    let commands = [
+        ("ping", json!({})),
+        ("stats", json!({})),
+        ("active", json!({"safe": true})),
+        ("reserved", json!({})),
+        ("scheduled", json!({})),
+        ("revoked", json!({})),
+        ("registered", json!({"taskinfoitems": ["rate_limit"]})),
+        ("active_queues", json!({})),
+        ("conf", json!({"with_defaults": false})),
+        ("report", json!({})),
+        ("clock", json!({})),
+        ("heartbeat", json!({})),
+        ("election", json!({"id": "7", "topic": "odd", "action": "ping"})),
+        ("query_task", json!({"ids": ["seven", "eight"]})),
+        (
+            "hello",
+            json!({"from_node": "odd@here", "revoked": {"8": 1.9e9}, "clock": 7, "paused": ["other"]}),
+        ),
+        ("revoke", json!({"task_id": ["seven"], "terminate": true, "signal": "SIGTERM"})),
+        ("terminate", json!({"task_id": "seven", "signal": "SIGKILL"})),
+        ("rate_limit", json!({"task_name": "tests.nap", "rate_limit": "10/m"})),
+        ("time_limit", json!({"task_name": "tests.nap", "soft": 1.5, "hard": 3})),
+        ("add_consumer", json!({"queue": "other", "exchange": "other", "routing_key": "other"})),
+        ("cancel_consumer", json!({"queue": "pikake"})),
+        ("add_consumer", json!({"queue": "pikake"})),
+        ("pause_queue", json!({"queue": "pikake"})),
+        ("resume_queue", json!({"queue": "pikake"})),
+        ("pool_grow", json!({"n": 1})),
+        ("pool_shrink", json!({"n": 1})),
+        ("pool_resize", json!({"n": 3})),
+        ("pool_restart", json!({"modules": ["odd"], "reload": true})),
+        ("autoscale", json!({"max": 9, "min": 1})),
+        ("enable_events", json!({})),
+        ("disable_events", json!({})),
+    ];
+    let (method, arguments) = commands[pick(commands.len())].clone();
+    json!({
+        "method": method, "arguments": arguments, "destination": null, "pattern": "*@here", "matcher": "glob",
+        "ticket": "9", "reply_to": {"exchange": "reply.celery.pidbox", "routing_key": "me"},
+    })
+}
+
+#[test]
+fn mutated_commands_cost_nothing() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let one = App::on(Rc::new(store.open())).named("one@here").jobs((add, nap));
+        let worker = Running::start(&one, SECOND).await;
+        let app = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let stranger = store.open();
+        let bus = stranger.bus().unwrap();
+        let mut replies = bus.subscribe(Topic::Replies, "me").await.unwrap();
+        let answered = Rc::new(Cell::new(0));
+        let told = answered.clone();
+        let _counting = spawn(async move {
+            while replies.next().await.is_ok() {
+                told.set(told.get() + 1);
+            }
+        })
+        .cancel_on_drop();
+        for number in 0..count() {
+            if number % 20 == 0 {
+                nap.with(3).id("seven").on(&app).send().await.unwrap();
+                sleep(SECOND).await.unwrap();
+            }
+            let notice = Notice::new(Topic::Commands, "", changed(command()));
+            let clock = if pick(5) == 0 { odd() } else { json!(7) };
+            let expires = if pick(5) == 0 { odd() } else { json!(0) };
+            bus.notify(notice.header("clock", clock).header("expires", expires)).await.unwrap();
+        }
+        sleep(SECOND).await.unwrap();
+        assert!(answered.get() > count() / 4, "{} are answered", answered.get());
+        // The naps are not those that this is about.
+        stranger.purge("pikake").await.unwrap();
+        let control = app.control();
+        control.set_concurrency(4).await.unwrap();
+        for name in ["tests.add", "tests.nap"] {
+            control.time_limit(name, None, None).await.unwrap();
+            control.rate_limit(name, "0").await.unwrap();
+        }
+        control.add_queue("pikake").await.unwrap();
+        control.resume("pikake").await.unwrap();
+        assert_eq!(control.ping().await.unwrap(), ["one@here"]);
+        let job = add.with(1, 2).on(&app).send().await.unwrap();
+        assert_eq!(timeout_after(3_600 * SECOND, job.wait()).await.unwrap().unwrap(), 3);
+        worker.end().await;
+    });
 }
 
 fn task() -> Value {
