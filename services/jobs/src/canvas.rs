@@ -8,6 +8,7 @@ pub(crate) mod apply;
 pub(crate) mod embed;
 
 use std::any::Any;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -21,7 +22,7 @@ pub(crate) enum Action {
     Publish(Box<Outgoing>),
     /// Store the outcome of the job of a message that is not to run any more. The message has an id and a `reply_to`, if
     /// anything.
-    Store(Box<Message>, Outcome),
+    Store(Box<Message>, Rc<Outcome>),
     /// Prepare for a chord of so many members.
     BeginChord(String, u32),
     /// Add a member to its chord.

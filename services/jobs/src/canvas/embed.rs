@@ -1,6 +1,7 @@
 //! The `embed` of a message: what follows from the end of its job.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -190,6 +191,7 @@ fn fail_all<'a>(
     let mut left: VecDeque<_> =
         signatures.filter_map(|text| CanvasSignature::read(text).ok()).collect();
     let mut nameless = 0;
+    let shared = Rc::new(outcome.clone());
     while let Some(signature) = left.pop_front() {
         left.extend(of(&signature, "chain"));
         left.extend(parts_of(&signature));
@@ -204,7 +206,7 @@ fn fail_all<'a>(
                 correlation_id: Some(id),
                 ..Message::default()
             };
-            actions.push(Action::Store(Box::new(message), outcome.clone()));
+            actions.push(Action::Store(Box::new(message), shared.clone()));
         }
         let id = id.unwrap_or_else(|| {
             nameless += 1;

@@ -1,13 +1,14 @@
 //! What follows from the end of a job, or begins a workflow, done at a broker.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use crate::broker::outcomes::job_with_outcome;
 use crate::broker::{Broker, BrokerError, PublishError, PublishFailure};
 use crate::canvas::embed::complete;
 use crate::canvas::{Action, Joining, Outgoing};
 use crate::client::app::App;
-use crate::message::OutcomeState;
+use crate::message::{Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 use crate::worker::follow;
 
@@ -69,7 +70,7 @@ pub(crate) async fn carry_out(
                 }
             }
             Action::Store(message, outcome) => {
-                if let Err(error) = broker.store(&message, outcome.clone()).await {
+                if let Err(error) = broker.store(&message, Outcome::clone(&outcome)).await {
                     if is_worth_a_retry(&error) {
                         actions.push_front(Action::Store(message, outcome));
                     }
@@ -104,7 +105,7 @@ pub(crate) fn unsent(app: &App, job: Outgoing, why: &BrokerError) -> VecDeque<Ac
     let failure = Failure::new("OperationalError", "kombu.exceptions", why).into_outcome();
     let mut actions = follow::after_outcome(app, &job.message, &failure);
     if job_with_outcome(&job.message).is_some() {
-        actions.push_front(Action::Store(Box::new(job.message), failure));
+        actions.push_front(Action::Store(Box::new(job.message), Rc::new(failure)));
     }
     actions
 }

@@ -91,9 +91,31 @@ fn reports(until: PathBuf) {
     wait_for(|| until.exists(), "the file");
 }
 
+/// Leaves a thread behind that tells of its progress.
+#[job(crate = pikake_jobs, process)]
+fn leaves_a_thread() -> (u32, String) {
+    let job = current_job();
+    let attempt = job.attempt();
+    std::thread::spawn(move || {
+        for step in 0..2_000 {
+            job.progress((step, "x".repeat(1_000)));
+        }
+    });
+    (attempt, "y".repeat(1 << 20))
+}
+
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
-        .jobs((add, whoami, fails, kills, (endless, slow, unlimited), takes_a_second, reports))
+        .jobs((
+            add,
+            whoami,
+            fails,
+            kills,
+            (endless, slow, unlimited),
+            takes_a_second,
+            reports,
+            leaves_a_thread,
+        ))
         .jobs(trouble::jobs())
         .processes(2)
 }
@@ -211,6 +233,18 @@ fn a_process_tells_of_its_progress() {
         assert_eq!(running[0].progress, Some(1_000.into()));
         fs::write(&until, "").unwrap();
         job.wait().await.unwrap();
+    });
+}
+
+fn a_thread_that_is_left_behind_does_no_harm() {
+    let store = MemoryStore::new();
+    let app = app(&store);
+    with_worker(&app, async |_| {
+        for _ in 0..10 {
+            let job = leaves_a_thread.with().on(&app).send().await.unwrap();
+            let (attempt, text) = job.wait().await.unwrap();
+            assert_eq!((attempt, text.len()), (0, 1 << 20));
+        }
     });
 }
 
@@ -402,10 +436,11 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 18] = [
+    let tests: [(&str, fn()); 19] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_process_tells_of_its_progress", a_process_tells_of_its_progress),
+        ("a_thread_that_is_left_behind_does_no_harm", a_thread_that_is_left_behind_does_no_harm),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
         (
             "termination_kills_the_process_of_its_job_only",

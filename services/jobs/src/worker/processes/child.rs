@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::parent_id;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -82,18 +82,29 @@ fn answer(app: &App) -> io::Result<()> {
         }
         std::process::exit(WORKER_GONE);
     })?;
+    // The number of the job that runs, and where its progress and its end go, one frame at a time.
+    let said = Arc::new(Mutex::new((0_u64, socket)));
     while let Ok(work) = receiver.recv() {
-        let teller = socket.try_clone()?;
+        let (number, teller) = (lock(&said).0, said.clone());
         let on_progress = OnProgress::new(move |value| {
-            // A worker that is gone ends this process.
-            if let Ok(frame) = write(&Said::Progress(value.clone())) {
-                let _gone = (&teller).write_all(&frame);
+            let Ok(frame) = write(&Said::Progress(value.clone())) else { return };
+            let mut said = lock(&teller);
+            // A thread that a job has left behind tells of nobody's progress.
+            if said.0 == number {
+                // A worker that is gone ends this process.
+                let _gone = said.1.write_all(&frame);
             }
         });
-        let done = run(app, work, on_progress);
-        socket.write_all(&write(&Said::Done(done))?)?;
+        let frame = write(&Said::Done(run(app, work, on_progress)))?;
+        let mut said = lock(&said);
+        said.0 += 1;
+        said.1.write_all(&frame)?;
     }
     Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read(reader: &mut UnixStream) -> io::Result<Work> {
