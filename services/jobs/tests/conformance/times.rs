@@ -63,13 +63,18 @@ pub(crate) async fn one_that_waits_does_not_hold_others_up(place: &dyn Place) {
     counted(&broker, |counts| counts.delayed == 1).await;
 }
 
+/// One whose outcome nobody wants.
 pub(crate) async fn expired_is_not_delivered(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
-    let mut short = message("short");
-    short.expires = Some(wall_time() + place.step());
-    let mut long = message("long");
-    long.expires = Some(wall_time() + Duration::from_secs(3_600));
+    let expiring = |name: &str, length| {
+        let mut message = message(name);
+        message.headers.insert("ignore_result".to_owned(), true.into());
+        message.expires = Some(wall_time() + length);
+        message
+    };
+    let short = expiring("short", place.step());
+    let long = expiring("long", Duration::from_secs(3_600));
     broker.publish(QUEUE, short, None).await.unwrap();
     broker.publish(QUEUE, long, None).await.unwrap();
     sleep(3 * place.step()).await.unwrap();
