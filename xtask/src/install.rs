@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use xtask::Need;
-use xtask::needs::{self, CELERY_PACKAGE, PYTHON, Source};
+use xtask::needs::{self, CELERY_PACKAGES, PYTHON, Source};
 
 use crate::Result;
 use crate::run::{run, within};
@@ -135,8 +135,8 @@ fn has_venv() -> bool {
 
 /// Makes a virtual environment with Celery and other packages in a folder, unless it is there; its Python.
 fn environment(folder: &Path, others: &[String]) -> Result<PathBuf> {
-    let mut packages = vec![CELERY_PACKAGE.to_owned()];
-    packages.extend_from_slice(others);
+    let others = others.iter().map(String::as_str);
+    let packages: Vec<_> = CELERY_PACKAGES.split(' ').chain(others).collect();
     let wanted = packages.join(" ");
     let locked = fs::create_dir_all(folder).and_then(|()| File::create(folder.join("celery.lock")));
     let lock = locked.map_err(|error| format!("{}: {error}", folder.display()))?;

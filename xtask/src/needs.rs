@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// The variable that makes a skipped test a failed one; `cargo xtask test` sets it.
 pub const MUST_NOT_SKIP: &str = "PIKAKE_MUST_NOT_SKIP";
 
-/// The Celery that the tests talk to, and its client of Redis.
-pub const CELERY_PACKAGE: &str = "celery[redis]==5.7.0";
+/// The Celery that the tests talk to, its client of Redis, and the page that watches its workers.
+pub const CELERY_PACKAGES: &str = "celery[redis]==5.7.0 flower==2.2.0";
 
 /// RabbitMQ's folder of programs.
 pub const RABBITMQ: Need = Need::new("RabbitMQ", Source::Debian("rabbitmq-server"), find_rabbitmq);
@@ -32,7 +32,7 @@ pub const CERTIFICATES: Need =
 pub const PYTHON: Need = Need::new("python3", Source::Debian("python3"), || program("python3"));
 /// The Python of a virtual environment that has Celery.
 pub const CELERY: Need =
-    Need::new("Celery", Source::PyPi(CELERY_PACKAGE), || celery(&crate::target()));
+    Need::new("Celery", Source::PyPi(CELERY_PACKAGES), || celery(&crate::target()));
 
 /// The browser Chromium, or Chrome.
 pub const CHROMIUM: Need = Need::new("Chromium", Source::Debian("chromium"), || {
@@ -173,7 +173,7 @@ pub fn program(name: impl AsRef<OsStr>) -> Option<PathBuf> {
 pub fn celery(folder: &Path) -> Option<PathBuf> {
     let python = folder.join("celery/bin/python");
     let has = std::fs::read_to_string(folder.join("celery/has")).ok()?;
-    (has.split_whitespace().next() == Some(CELERY_PACKAGE) && python.exists()).then_some(python)
+    (has.starts_with(CELERY_PACKAGES) && python.exists()).then_some(python)
 }
 
 /// Debian's place comes first: its programs on the search path change to another user.
