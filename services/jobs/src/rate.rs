@@ -30,10 +30,10 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// use pikake::jobs::Rate;
 /// use std::time::Duration;
 ///
-/// let rate: Rate = "90/m".parse()?;
-/// assert_eq!(rate, Rate::new(90, Duration::from_secs(60)));
-/// assert_eq!(rate.interval(), Duration::from_secs(60) / 90);
-/// assert_eq!(rate.to_string(), "1.5/s");
+/// let rate: Rate = "120/m".parse()?;
+/// assert_eq!(rate, Rate::new(120, Duration::from_secs(60)));
+/// assert_eq!(rate.interval(), Duration::from_millis(500));
+/// assert_eq!(rate.to_string(), "2/s");
 /// # Ok::<_, pikake::jobs::WrongRate>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
