@@ -175,7 +175,7 @@ pub trait Broker: fmt::Debug {
         })
     }
 
-    /// Prepares for a chord of so many members, before they are sent.
+    /// Tells the broker how many members a chord has, before their messages are published.
     fn begin_chord<'a>(
         &'a self,
         chord: &'a str,

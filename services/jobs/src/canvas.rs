@@ -23,7 +23,7 @@ pub(crate) enum Action {
     /// Store the outcome of the job of a message that is not to run any more. The message has an id and a `reply_to`, if
     /// anything.
     Store(Box<Message>, Rc<Outcome>),
-    /// Prepare for a chord of so many members.
+    /// Tell the broker how many members a chord has.
     BeginChord(String, u32),
     /// Add a member to its chord.
     Join(Box<Joining>),

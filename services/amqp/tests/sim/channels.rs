@@ -1,5 +1,8 @@
 //! What channels and queues do while all is well.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
 use pikake_amqp::{
     Channel, Connection, ConsumeOptions, Error, Options, QueueOptions, State, Value,
 };
@@ -44,6 +47,32 @@ fn expired_and_refused_messages_go_where_dead_ones_go() {
         held.await.unwrap().unwrap();
         again.ack().unwrap();
         consumer.next().await.unwrap().ack().unwrap();
+        Ok(())
+    });
+}
+
+/// The broker may have delivered already. It requeues all of that with the end of the channel.
+#[test]
+fn a_dropped_start_of_an_exclusive_consumer_closes_the_channel() {
+    with_broker(async |broker| {
+        let connection = Connection::open(&here(), options()).await?;
+        let sender = connection.channel().await?;
+        sender.declare_queue("jobs", QueueOptions::default()).await?;
+        sender.post(message("jobs", 1)).await.unwrap().await.unwrap();
+        for exclusive in [false, true] {
+            let channel = connection.channel().await?;
+            let how = ConsumeOptions { exclusive, ..ConsumeOptions::default() };
+            let mut start = Box::pin(channel.consume("jobs", how));
+            poll_fn(|cx| {
+                assert!(start.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            drop(start);
+            assert_eq!(channel.closed().is_some(), exclusive);
+            sleep(SECOND).await?;
+            assert_eq!((broker.ready("jobs"), broker.consumers("jobs")), (1, 0));
+        }
         Ok(())
     });
 }

@@ -246,7 +246,7 @@ fn error_within_a_transaction_is_refused() {
     });
 }
 
-/// A user without rights to channels is told so, and the waiter whose subscription is confirmed waits on.
+/// A wait fails if Redis refuses its subscription, and a wait with a confirmed subscription goes on.
 #[test]
 fn refused_subscription_fails_its_wait() {
     let subscriptions = Rc::new(Cell::new(0));

@@ -58,7 +58,7 @@ fn unique_until_it_has_ended() {
         assert!(error.to_string().contains("is the only one of `tests.refresh:[7,10]`"), "{error}");
         let known = first(refresh.delay(7, 10).await);
         assert_eq!(known, job.id().0);
-        // Whoever was refused waits for the first.
+        // The caller that was refused waits for the outcome of the first job.
         let handle = Handle::<u64>::from_id(&app, pikake_jobs::JobId(known));
         assert_eq!(handle.wait().await.unwrap(), 7);
         refresh.delay(7, 10).await.unwrap().wait().await.unwrap();

@@ -9,7 +9,7 @@
 //! * **No chord is left**: a member's own message is acknowledged after its call here has returned. The call returns without
 //!   the members only if it has counted too few at a moment without a consumer. All messages of the queue were ready
 //!   then, so a member was missing, which counts later. While there is a consumer, the call counts again.
-//! * **No member counts twice**: whoever takes the messages removes the second one of a member.
+//! * **No member counts twice**: the caller that takes the messages acknowledges, and so removes, duplicates of a member.
 //! * **The job that follows is sent once, or again with the same id**, if a caller is lost before it has deleted the queue.
 //!
 //! The queue is a classic one, whose count is exact at any moment; that of a quorum queue lags behind.
@@ -52,13 +52,14 @@ struct Taking {
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        // Before the parts: who counts meanwhile must not find the consumer gone, and messages that are not back yet.
+        // Before the consumer and the receipts are dropped: each of them would tell the broker on its own, and another
+        // caller could count between the end of the consumer and the return of the messages.
         drop(self.channel.close());
     }
 }
 
 impl Taking {
-    /// Takes all messages, as the only consumer, and removes the second one of a member. `None` if the queue has lost its consumer.
+    /// Takes all messages, as the only consumer, and removes duplicates of a member. `None` if the queue has lost its consumer.
     async fn take(
         &mut self,
         queue: &str,

@@ -11,10 +11,14 @@ use std::time::SystemTime;
 use pikake_amqp::State;
 use pikake_amqp_testing::{Broker as Server, serve};
 use pikake_jobs::broker::PublishFailure;
-use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, JobId, Message, QueueOptions};
+use pikake_jobs::{
+    AmqpBroker, App, Broker, BrokerError, ChordMember, JobError, JobId, Message, Outcome,
+    QueueOptions,
+};
 use pikake_macros::job;
 use pikake_net::TcpListener;
 use pikake_traps::{Interrupted, sleep, spawn, timeout_after, wall_time};
+use serde_json::Value;
 
 use crate::Running;
 
@@ -54,6 +58,20 @@ fn a_worker_declares_its_deleted_queue_again() {
         assert_eq!(value.unwrap(), 5);
         worker.request_cancel("the test is over");
         worker.await.unwrap().unwrap();
+    });
+}
+
+/// It would be removed as a stranger's message, and its chord would never end.
+#[test]
+fn a_value_too_deep_to_be_read_is_refused_by_its_chord() {
+    on_a_broker(async |server, broker| {
+        let deep = (0..200).fold(Value::Null, |value, _| Value::Array(vec![value]));
+        let outcome = Outcome::success(deep);
+        let member = ChordMember::new("deep".to_owned(), 1, 0, "a".to_owned(), outcome);
+        let joined = broker.join_chord(&member).await;
+        let Err(BrokerError::Refused(why)) = joined else { panic!("{joined:?}") };
+        assert!(why.contains("recursion limit"), "{why}");
+        assert!(!server.queues().contains(&"pikake.chord.deep".to_owned()));
     });
 }
 
