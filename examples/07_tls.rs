@@ -2,8 +2,8 @@
 //!
 //! The server shakes hands in each connection's own task, with a deadline, and reads lines of a
 //! bounded length. When it is told to end, it lets its handlers come to theirs: one of them does,
-//! between two lines, and one has to be interrupted. With certificates made on the spot, it talks to
-//! itself and prints:
+//! between two lines, and one has to be interrupted. With certificates made on the spot, it talks
+//! to itself and prints:
 //!
 //! ```text
 //! client: HELLO over pikake/1

@@ -1,8 +1,9 @@
 //! Child processes, a directory, and Ctrl-C. Needs the features `process` and `watch`.
 //!
-//! A pipeline of two programs sorts what this one writes to it; a program that takes too long is ended
-//! by a deadline, and what it had said is still there; a directory is watched while a program works
-//! in it. At the end it waits for Ctrl-C, which it has a program send, and takes its leave. It prints:
+//! A pipeline of two programs sorts what this one writes to it; a program that takes too long is
+//! ended by a deadline, and what it had said is still there; a directory is watched while a program
+//! works in it. At the end it waits for Ctrl-C, which it has a program send, and takes its leave.
+//! It prints:
 //!
 //! ```text
 //! pipeline: apple, cherry, pear (exit status: 0)

@@ -1,8 +1,8 @@
 //! A program that hangs, to practise on with the program `pikake`. Needs the feature `console`.
 //!
-//! The argument chooses the fault: `deadlock` (two tasks lock two mutexes in opposite orders), `busy` (a task never
-//! awaits), or `leak` (requests wait for answers that never come). The page "My program hangs" of the book finds each
-//! of them. It prints:
+//! The argument chooses the fault: `deadlock` (two tasks lock two mutexes in opposite orders),
+//! `busy` (a task never awaits), or `leak` (requests wait for answers that never come). The page
+//! "My program hangs" of the book finds each of them. It prints:
 //!
 //! ```text
 //! process 4711

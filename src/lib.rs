@@ -1,12 +1,15 @@
-//! An async runtime in which every wait is a request to a kernel, and an interruption is an error that a task can handle.
+//! An async runtime in which every wait is a request to a kernel, and an interruption is an error
+//! that a task can handle.
 //!
-//! A task hands each wait (for time, a socket, a lock) as a *trap* to the kernel that runs in its thread.
-//! A timeout or a cancel is therefore an `Err` at the await, where the task can clean up, and may await.
-//! The traps are specified, so a simulator can replace the kernel, and a test repeats the same run by a seed.
+//! A task hands each wait (for time, a socket, a lock) as a *trap* to the kernel that runs in its
+//! thread. A timeout or a cancel is therefore an `Err` at the await, where the task can clean up,
+//! and may await. The traps are specified, so a simulator can replace the kernel, and a test
+//! repeats the same run by a seed.
 //!
 //! # First steps
 //!
-//! pikake needs Rust 1.85 or later and a Unix system with epoll, kqueue or poll. It is not on crates.io yet:
+//! pikake needs Rust 1.85 or later and a Unix system with epoll, kqueue or poll. It is not on
+//! crates.io yet:
 //!
 //! ```toml
 //! [dependencies]
@@ -157,13 +160,14 @@
 //! * [`simulation`]: from a test to a bug that is found, repeated, reduced and fixed.
 //! * [`jobs`]: how to write jobs, run workers, and which guarantees hold.
 //!
-//! The folder `examples` of the repository has programs in reading order, and one for each library that is known to
-//! work.
+//! The folder `examples` of the repository has programs in reading order, and one for each library
+//! that is known to work.
 //!
 //! # For authors of primitives and kernels
 //!
-//! [`traps`] specifies each trap, and has what locks, channels and libraries for sockets are made of. [`kernel`] is
-//! the real kernel, with a driver, a clock and an order of tasks that can be replaced.
+//! [`traps`] specifies each trap, and has what locks, channels and libraries for sockets are made
+//! of. [`kernel`] is the real kernel, with a driver, a clock and an order of tasks that can be
+//! replaced.
 //!
 // The links of items that a feature adds: without the feature, to the list of features.
 #![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
@@ -278,8 +282,8 @@ pub use pikake_sync as sync;
 /// Moments, lengths and clocks: what the scheduler counts, and the time of day.
 ///
 /// A task waits with [`sleep`] and [`timeout_after`], which take a
-/// [`Duration`](std::time::Duration). All moments are those of the kernel's clock, so they are virtual in a
-/// simulation.
+/// [`Duration`](std::time::Duration). All moments are those of the kernel's clock, so they are
+/// virtual in a simulation.
 ///
 /// | to | use |
 /// | --- | --- |

@@ -11,33 +11,33 @@
 /// }
 /// ```
 ///
-/// The value is that of the expression whose branch wins. The syntax is that of `tokio::select!`, and so are the
-/// rules below, but for the order of polls and for interruptions.
+/// The value is that of the expression whose branch wins. The syntax is that of `tokio::select!`,
+/// and so are the rules below, but for the order of polls and for interruptions.
 ///
-/// 1. All preconditions are evaluated, then all futures, from the top. A branch whose precondition is false is
-///    disabled: its future is made, and never polled.
-/// 2. The branches are polled until one is ready. **The first ready branch of a poll wins.** Each poll has a new
-///    random order, in which all orders are equally likely. So of `n` branches that are ready each wins once in `n`
-///    times, and a branch that is always ready starves none. A simulation repeats the orders by its seed. With
-///    `biased;` each poll goes from the top.
-/// 3. If the output of a branch does not match the pattern, the output is dropped and the branch is disabled. The
-///    other branches go on.
-/// 4. All futures are dropped, from the top, before the expression of the winner runs. The expression may await, and
-///    use `?`, `break`, `continue` and `return`.
+/// 1. All preconditions are evaluated, then all futures, from the top. A branch whose precondition
+///    is false is disabled: its future is made, and never polled.
+/// 2. The branches are polled until one is ready. **The first ready branch of a poll wins.** Each
+///    poll has a new random order, in which all orders are equally likely. So of `n` branches that
+///    are ready each wins once in `n` times, and a branch that is always ready starves none. A
+///    simulation repeats the orders by its seed. With `biased;` each poll goes from the top.
+/// 3. If the output of a branch does not match the pattern, the output is dropped and the branch is
+///    disabled. The other branches go on.
+/// 4. All futures are dropped, from the top, before the expression of the winner runs. The
+///    expression may await, and use `?`, `break`, `continue` and `return`.
 /// 5. If all branches are disabled, the `else` expression is the value.
 ///
-/// A wait that lets other tasks run first is never ready at its first poll: `yield_now`, `sleep` of zero, `sleep_until`
-/// of a moment that has passed. A loop whose other branch is always ready would drop a new one in each round. Make
-/// such a wait before the loop, and pass `&mut`.
+/// A wait that lets other tasks run first is never ready at its first poll: `yield_now`, `sleep` of
+/// zero, `sleep_until` of a moment that has passed. A loop whose other branch is always ready would
+/// drop a new one in each round. Make such a wait before the loop, and pass `&mut`.
 ///
-/// A branch is any `IntoFuture`. To keep a future for later, pass `&mut future`, pinned with [`pin!`](std::pin::pin)
-/// where necessary. Temporary values of the future's expression are dropped before the first poll. The macro
-/// allocates nothing.
+/// A branch is any `IntoFuture`. To keep a future for later, pass `&mut future`, pinned with
+/// [`pin!`](std::pin::pin) where necessary. Temporary values of the future's expression are dropped
+/// before the first poll. The macro allocates nothing.
 ///
 /// # Examples
 ///
-/// Messages, and a tick between them. `recv` and [`tick`](crate::time::Interval::tick) lose nothing when they are
-/// dropped, so the loop loses neither a message nor a tick:
+/// Messages, and a tick between them. `recv` and [`tick`](crate::time::Interval::tick) lose nothing
+/// when they are dropped, so the loop loses neither a message nor a tick:
 ///
 /// ```
 /// use pikake::sync::mpsc;
@@ -110,8 +110,8 @@
 /// | `sleep`, `tick` | takes back its timer |
 /// | an `async` block | is dropped at its current await: what its variables held is lost |
 ///
-/// **A branch that is interrupted is ready.** Its output is an `Err`, and it wins as any other branch does. So bind
-/// the whole result, and pass the error on by `?` in the expression:
+/// **A branch that is interrupted is ready.** Its output is an `Err`, and it wins as any other
+/// branch does. So bind the whole result, and pass the error on by `?` in the expression:
 ///
 /// ```
 /// # use pikake::{Interrupted, select, sync::mpsc};
@@ -129,12 +129,14 @@
 /// # .unwrap();
 /// ```
 ///
-/// A pattern such as `Ok(message) = one.recv()` drops the interruption, and the branches that are left may wait on.
-/// If another branch is ready and polled first, that one wins, and the interruption is due to the next wait.
+/// A pattern such as `Ok(message) = one.recv()` drops the interruption, and the branches that are
+/// left may wait on. If another branch is ready and polled first, that one wins, and the
+/// interruption is due to the next wait.
 ///
 /// # Panics
 ///
-/// When all branches are disabled and there is no `else`. Outside a kernel, unless `biased` or with one branch only.
+/// When all branches are disabled and there is no `else`. Outside a kernel, unless `biased` or with
+/// one branch only.
 ///
 /// # Compile errors
 ///

@@ -30,8 +30,8 @@ pub fn gate(renew: bool) -> io::Result<bool> {
         let mut count = measure()?;
         let is_over = |baseline| count > baseline * (1.0 + tolerance / 100.0);
         if renew || baseline(name).is_some_and(is_over) {
-            // Under valgrind the calibration of the clock fails now and then, and each reading takes a hundred
-            // instructions more.
+            // Under valgrind the calibration of the clock fails now and then, and each reading
+            // takes a hundred instructions more.
             let mut counts = [count, measure()?, measure()?];
             counts.sort_by(f64::total_cmp);
             count = counts[1];

@@ -1,5 +1,5 @@
-//! Measuring: each run in a process of its own, one runtime after the other, so that what changes on
-//! the machine meanwhile hits all alike.
+//! Measuring: each run in a process of its own, one runtime after the other, so that what changes
+//! on the machine meanwhile hits all alike.
 
 use std::env;
 use std::fs;

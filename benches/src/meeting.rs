@@ -26,8 +26,8 @@ pub async fn lock<R: Runtime>(rounds: usize) -> Figures {
     watch.per(rounds)
 }
 
-/// So many tasks take a lock in turns. All of them stand in line before the first gives it back; with
-/// a lock that is handed over, each waits for all others every time.
+/// So many tasks take a lock in turns. All of them stand in line before the first gives it back;
+/// with a lock that is handed over, each waits for all others every time.
 pub async fn hand_over<R: Runtime>(size: usize, rounds: usize) -> Figures {
     let lock = Rc::new(R::Lock::default());
     let watch = Stopwatch::start();

@@ -1,5 +1,5 @@
-//! The price of the flight recorder, and of timing each step: a loop of yields on kernels that are the same otherwise.
-//! See the README.
+//! The price of the flight recorder, and of timing each step: a loop of yields on kernels that are
+//! the same otherwise. See the README.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ const MODES: [&str; 3] = ["plain", "recorded", "timed"];
 /// How often each kernel is measured, in turn with the others.
 const REPETITIONS: usize = 101;
 
-/// The least number of steps of all tasks together in one measurement: about a millisecond, so that in most of them
-/// the system does not give the processor to others.
+/// The least number of steps of all tasks together in one measurement: about a millisecond, so that
+/// in most of them the system does not give the processor to others.
 const STEPS: usize = 50_000;
 
 /// The least number of steps of each task.
@@ -33,7 +33,8 @@ fn kernel(mode: &str) -> Kernel {
     kernel
 }
 
-/// Makes `tasks` tasks yield so often that there are `steps` steps, and returns the nanoseconds of a step.
+/// Makes `tasks` tasks yield so often that there are `steps` steps, and returns the nanoseconds of
+/// a step.
 fn measure(kernel: &Kernel, tasks: usize, steps: usize) -> f64 {
     let rounds = steps / tasks;
     kernel.run(async {

@@ -149,8 +149,8 @@ impl Channel for Slot {
     }
 }
 
-/// TCP, as a server needs it. Buffers are handed over and come back, since some runtimes have it so;
-/// for the others, that is a move of three words.
+/// TCP, as a server needs it. Buffers are handed over and come back, since some runtimes have it
+/// so; for the others, that is a move of three words.
 pub trait Sockets: Runtime {
     const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

@@ -1,8 +1,8 @@
 //! How fast simulators are: one scenario, on pikake's and on its peers. See the README.
 //!
-//! A hundred hosts, each with a hundred connections: fifty that it opened, to the next fifty hosts, and
-//! fifty from others. On each, a request of 64 bytes is made once a second, and answered. A packet takes
-//! one to five milliseconds. Nothing fails.
+//! A hundred hosts, each with a hundred connections: fifty that it opened, to the next fifty hosts,
+//! and fifty from others. On each, a request of 64 bytes is made once a second, and answered. A
+//! packet takes one to five milliseconds. Nothing fails.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

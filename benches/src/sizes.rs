@@ -1,5 +1,5 @@
-//! What locks and channels take of memory: the size of their handles, and the heap bytes that they hold. See the
-//! README.
+//! What locks and channels take of memory: the size of their handles, and the heap bytes that they
+//! hold. See the README.
 
 #[path = "../../tests/support/live_bytes.rs"]
 mod live_bytes;
@@ -19,7 +19,8 @@ const COUNT: usize = 1_000;
 /// Messages that a channel has room for.
 const ROOM: usize = 64;
 
-/// Makes some, uses each once, and prints the bytes of one: its size, its heap when made, its heap after use.
+/// Makes some, uses each once, and prints the bytes of one: its size, its heap when made, its heap
+/// after use.
 async fn print<T: 'static>(name: &str, make: impl Fn() -> T, using: impl AsyncFn(&'static mut T)) {
     // What the kernel keeps for later waits does not count.
     using(Box::leak(Box::new(make()))).await;

@@ -74,7 +74,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// Blocks until something can be read, and says what. For [`PATIENCE`] at most, which is an error.
+    /// Blocks until something can be read, and says what. For [`PATIENCE`] at most, which is an
+    /// error.
     pub fn wait(&mut self) -> io::Result<impl ExactSizeIterator<Item = usize> + '_> {
         let (fd, events) = (self.fd.as_raw_fd(), self.events.as_mut_ptr());
         let patience = PATIENCE.as_millis() as libc::c_int;

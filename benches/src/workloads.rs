@@ -25,8 +25,8 @@ pub struct Workload {
     /// How many rounds the two runs under callgrind have, of which the difference is taken; none
     /// where instructions say nothing.
     pub slope: Option<(usize, usize)>,
-    /// By how many percent pikake's instructions may grow before the gate shuts; none where it does not
-    /// watch them.
+    /// By how many percent pikake's instructions may grow before the gate shuts; none where it does
+    /// not watch them.
     pub tolerance: Option<f64>,
 }
 

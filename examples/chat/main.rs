@@ -1,9 +1,9 @@
 //! A chat: whoever connects says a name, and then hears every line that anybody says.
 //!
 //! The server ([`server.rs`](server.rs)) has one room, a broadcast channel, and two tasks for each
-//! guest: one hears, one says. With an address as its argument (`127.0.0.1:7000`), the program serves
-//! there until it is stopped, and `nc` will do for a guest. Without one, two guests talk, and it
-//! prints:
+//! guest: one hears, one says. With an address as its argument (`127.0.0.1:7000`), the program
+//! serves there until it is stopped, and `nc` will do for a guest. Without one, two guests talk,
+//! and it prints:
 //!
 //! ```text
 //! anna: * anna is here

@@ -1,8 +1,8 @@
 //! Three nodes elect a leader, over UDP, as in Raft.
 //!
-//! The protocol is in [`node.rs`](node.rs). `sim/tests/sim/programs/election.rs` runs the same nodes in
-//! a simulated world, where packets are lost and nodes crash, and finds what goes wrong if a node
-//! forgets its vote over a restart. Here they run on loopback, and it prints:
+//! The protocol is in [`node.rs`](node.rs). `sim/tests/sim/programs/election.rs` runs the same
+//! nodes in a simulated world, where packets are lost and nodes crash, and finds what goes wrong if
+//! a node forgets its vote over a restart. Here they run on loopback, and it prints:
 //!
 //! ```text
 //! a leader is elected

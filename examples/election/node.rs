@@ -8,13 +8,13 @@
 //!      └───────────────┴───────────────────────┘
 //! ```
 //!
-//! (1) [`Node::stand`]: nothing was heard of a leader for a while, which is drawn anew each time, lest
-//! two stand at once for ever; the term is one more. (2) [`Node::count`]: most nodes have voted for it.
-//! (3) [`Node::hear`]: there is a later term, or a leader of this one.
+//! (1) [`Node::stand`]: nothing was heard of a leader for a while, which is drawn anew each time,
+//! lest two stand at once for ever; the term is one more. (2) [`Node::count`]: most nodes have
+//! voted for it. (3) [`Node::hear`]: there is a later term, or a leader of this one.
 //!
-//! A node has one vote in a term. Term and vote are written to disk before anybody hears of them, for a
-//! node that restarts must not vote again. So two nodes cannot both have most votes of one term, and
-//! **there is at most one leader in a term**, whatever is lost, late, or sent twice.
+//! A node has one vote in a term. Term and vote are written to disk before anybody hears of them,
+//! for a node that restarts must not vote again. So two nodes cannot both have most votes of one
+//! term, and **there is at most one leader in a term**, whatever is lost, late, or sent twice.
 //!
 //! (Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", USENIX ATC 2014.)
 

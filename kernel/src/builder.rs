@@ -13,8 +13,8 @@ use crate::pick::{Fifo, Pick};
 
 /// The number of attempts on sockets that a task may make in one step.
 ///
-/// The kernel defers the next attempt to the task's next step. The number is large enough for a request
-/// and its answers, and small enough that a busy peer's task does not delay the others.
+/// The kernel defers the next attempt to the task's next step. The number is large enough for a
+/// request and its answers, and small enough that a busy peer's task does not delay the others.
 pub const ATTEMPTS_PER_STEP: u32 = 32;
 
 /// The number of a task's waits that the kernel answers at once in one step.
@@ -187,8 +187,8 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
-    /// Sets the number of steps, at least one, after which the kernel polls the driver although tasks are
-    /// ready.
+    /// Sets the number of steps, at least one, after which the kernel polls the driver although
+    /// tasks are ready.
     ///
     /// The default is [`POLL_EVERY_STEPS`]. A turn makes at most this number of steps.
     pub fn poll_every_steps(mut self, steps: u32) -> Self {
@@ -196,9 +196,11 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
-    /// Sets the length from which on the kernel reports a step. With `None` the kernel reports no step.
+    /// Sets the length from which on the kernel reports a step. With `None` the kernel reports no
+    /// step.
     ///
-    /// The default is [`LONG_STEP`]. A report has the first 48 bytes of the name of the task, if it has one.
+    /// The default is [`LONG_STEP`]. A report has the first 48 bytes of the name of the task, if it
+    /// has one.
     pub fn long_step(mut self, length: Option<Duration>) -> Self {
         self.settings.long_step = length;
         self

@@ -1,7 +1,7 @@
 //! The contract between a kernel and its outside: readiness, sockets, helper threads, names.
 //!
-//! A driver knows nothing of tasks. The real driver is [`MioDriver`](crate::MioDriver); a simulator has
-//! its own.
+//! A driver knows nothing of tasks. The real driver is [`MioDriver`](crate::MioDriver); a simulator
+//! has its own.
 
 use std::fmt;
 use std::io;
@@ -46,7 +46,8 @@ pub type Life = Box<dyn FnOnce() + Send>;
 pub struct HelperThreads {
     /// The number of threads that may exist at the same time.
     pub limit: usize,
-    /// The number of threads that run a closure, or are about to, even if no task waits for it any more.
+    /// The number of threads that run a closure, or are about to, even if no task waits for it any
+    /// more.
     pub busy: usize,
     /// The number of threads without work.
     pub idle: usize,
@@ -56,8 +57,9 @@ pub struct HelperThreads {
 
 /// The outside of a kernel. [`Attempt`] documents the meaning of each attempt.
 ///
-/// Readiness is edge-triggered. A driver reports an event if a socket is ready at its registration. A
-/// driver also reports one each time the socket becomes ready after an attempt that would have blocked.
+/// Readiness is edge-triggered. A driver reports an event if a socket is ready at its registration.
+/// A driver also reports one each time the socket becomes ready after an attempt that would have
+/// blocked.
 #[expect(clippy::missing_errors_doc, reason = "the errors are the system's, passed on")]
 pub trait Driver {
     /// A socket. The drop closes the socket.
@@ -86,9 +88,9 @@ pub trait Driver {
 
     /// Makes an attempt; `None`: the attempt would block.
     ///
-    /// The kernel itself executes [`Attempt::IsReady`] and [`Attempt::Close`], and [`Attempt::Accept`] by
-    /// [`accept`](Self::accept). A driver refuses attempts that it does not know with
-    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    /// The kernel itself executes [`Attempt::IsReady`] and [`Attempt::Close`], and
+    /// [`Attempt::Accept`] by [`accept`](Self::accept). A driver refuses attempts that it does not
+    /// know with [`Unsupported`](io::ErrorKind::Unsupported).
     fn attempt(
         &mut self,
         socket: &Self::Socket,
@@ -98,8 +100,8 @@ pub trait Driver {
     /// Takes a connection from a listener; `None`: there is none.
     fn accept(&mut self, listener: &Self::Socket) -> Option<io::Result<(Self::Socket, Address)>>;
 
-    /// Sets the number of closures that may run at the same time, and the time after which an idle thread
-    /// ends.
+    /// Sets the number of closures that may run at the same time, and the time after which an idle
+    /// thread ends.
     ///
     /// The builder calls this once, before the first closure. A driver without threads ignores it.
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
@@ -111,10 +113,11 @@ pub trait Driver {
         HelperThreads::default()
     }
 
-    /// Starts a thread of the program's own. A driver that refuses returns the closure if it still has it.
+    /// Starts a thread of the program's own. A driver that refuses returns the closure if it still
+    /// has it.
     fn start_thread(&mut self, name: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
-        // The system drops a closure that it does not run. The drop runs the caller's code, which must not
-        // happen in here.
+        // The system drops a closure that it does not run. The drop runs the caller's code, which
+        // must not happen in here.
         let kept = Arc::new(Mutex::new(Some(life)));
         let taken = kept.clone();
         let take =
@@ -130,8 +133,8 @@ pub trait Driver {
     /// Queues a call for a helper thread. A driver that refuses returns the call.
     fn blocking(&mut self, call: BlockingCall) -> Result<(), BlockingCall>;
 
-    /// Looks up a name, and replies from any thread. A driver that refuses returns a call for the caller to
-    /// drop.
+    /// Looks up a name, and replies from any thread. A driver that refuses returns a call for the
+    /// caller to drop.
     fn lookup(
         &mut self,
         host: &str,

@@ -8,12 +8,13 @@
 //!                     └─────────────────────────┘
 //! ```
 //!
-//! (1) [`Helpers::run`], if no thread is idle and there are fewer threads than the limit. (2) No call is
-//! left. (3) No call came for the idle time, or the driver was dropped. (4) The thread takes the next call.
-//! (5) [`Helpers::run`] wakes the thread that became idle last, so that the others reach their idle time.
+//! (1) [`Helpers::run`], if no thread is idle and there are fewer threads than the limit. (2) No
+//! call is left. (3) No call came for the idle time, or the driver was dropped. (4) The thread
+//! takes the next call. (5) [`Helpers::run`] wakes the thread that became idle last, so that the
+//! others reach their idle time.
 //!
-//! A thread counts against the limit from its start to its end, even if no task waits for its call any
-//! more. The kernel never waits for a thread.
+//! A thread counts against the limit from its start to its end, even if no task waits for its call
+//! any more. The kernel never waits for a thread.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -36,8 +37,8 @@ pub const HELPER_IDLE_EXIT: Duration = Duration::from_secs(10);
 
 struct State {
     calls: CallQueue,
-    /// The condition variables of the idle threads. The thread that became idle last is woken first, and the
-    /// call that wakes a thread removes its variable.
+    /// The condition variables of the idle threads. The thread that became idle last is woken
+    /// first, and the call that wakes a thread removes its variable.
     idle: Vec<Arc<Condvar>>,
     /// For each number, whether a thread has it in its name.
     numbers: Vec<bool>,
@@ -107,13 +108,14 @@ impl Shared {
 
     /// Runs a call and replies.
     ///
-    /// If no other call waits, the thread counts as idle before it replies. So a task that makes one call
-    /// after the other uses one thread.
+    /// If no other call waits, the thread counts as idle before it replies. So a task that makes
+    /// one call after the other uses one thread.
     fn run_and_reply(&self, mut call: BlockingCall, wake: &Arc<Condvar>) {
-        // The call replies with a panic of its closure. The drop of an unwanted result may panic, too, and so
-        // may the waker that the reply calls.
+        // The call replies with a panic of its closure. The drop of an unwanted result may panic,
+        // too, and so may the waker that the reply calls.
         catch_and_log("a helper thread's closure", || call.run());
-        // The drop of an unwanted result may take long, so the thread does not count as idle before.
+        // The drop of an unwanted result may take long, so the thread does not count as idle
+        // before.
         if call.is_wanted() {
             let mut state = self.lock();
             if state.calls.is_empty() && !state.ended {

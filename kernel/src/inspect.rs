@@ -1,4 +1,5 @@
-//! Looking into the kernels of the process: which there are, what they do, and what their tasks wait for.
+//! Looking into the kernels of the process: which there are, what they do, and what their tasks
+//! wait for.
 //!
 //! | from | use |
 //! | --- | --- |
@@ -6,11 +7,11 @@
 //! | a kernel's own thread | [`tasks_from`], [`task_figures`], [`kernel_figures`], [`time_steps`] |
 //!
 //! Another thread sends a closure to the kernel's own thread, with
-//! [`KernelHandle::call_there`](pikake_traps::KernelHandle::call_there). The kernel calls the closure between two
-//! steps, and steps no task meanwhile.
+//! [`KernelHandle::call_there`](pikake_traps::KernelHandle::call_there). The kernel calls the
+//! closure between two steps, and steps no task meanwhile.
 //!
-//! After [`record_steps`] each kernel keeps a flight recorder: its last 4,095 events, the figures of its tasks, and how
-//! late its timers fire. Without a recorder a step costs nothing more.
+//! After [`record_steps`] each kernel keeps a flight recorder: its last 4,095 events, the figures
+//! of its tasks, and how late its timers fire. Without a recorder a step costs nothing more.
 //!
 //! Kernels on a driver that simulates the system are not listed, and have no recorder.
 //!
@@ -68,8 +69,8 @@ fn list() -> MutexGuard<'static, Vec<KernelView>> {
     KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kernels of the process that have not ended, the oldest first. A process that was forked does not list the
-/// kernels of its parent.
+/// The kernels of the process that have not ended, the oldest first. A process that was forked does
+/// not list the kernels of its parent.
 pub fn kernels() -> Vec<KernelView> {
     kernels_of(process::id())
 }
@@ -81,8 +82,8 @@ fn kernels_of(process: u32) -> Vec<KernelView> {
     kernels
 }
 
-/// Makes every kernel of the process keep a flight recorder, for the rest of its life: those that are built from now
-/// on, and those that run already from their next turn on.
+/// Makes every kernel of the process keep a flight recorder, for the rest of its life: those that
+/// are built from now on, and those that run already from their next turn on.
 pub fn record_steps() {
     RECORDS.store(true, Ordering::Relaxed);
     for kernel in kernels() {
@@ -93,8 +94,8 @@ pub fn record_steps() {
 
 /// Whether a kernel that was just built, and listed, records steps.
 pub(crate) fn records_steps() -> bool {
-    // The lock of the list orders this after the store: either `record_steps` finds the kernel, or the kernel finds
-    // the flag.
+    // The lock of the list orders this after the store: either `record_steps` finds the kernel, or
+    // the kernel finds the flag.
     RECORDS.load(Ordering::Relaxed)
 }
 
@@ -107,8 +108,8 @@ struct Seen {
     handle: KernelHandle,
     thread: Thread,
     tid: Option<u32>,
-    /// The number of the process that has built the kernel. A forked process has a copy of the list, and none of
-    /// the threads.
+    /// The number of the process that has built the kernel. A forked process has a copy of the
+    /// list, and none of the threads.
     process: u32,
     pulse: Arc<Pulse>,
     ring: OnceLock<Arc<Ring>>,
@@ -124,8 +125,9 @@ pub struct CurrentStep {
     pub name: Box<str>,
     /// The place where the task was spawned.
     pub spawned_at: &'static Location<'static>,
-    /// The time since the watchdog has found the step; zero if it has not found the step yet, or does not look at the
-    /// kernel. With the default limit of a long step, the step has lasted up to 50 ms longer.
+    /// The time since the watchdog has found the step; zero if it has not found the step yet, or
+    /// does not look at the kernel. With the default limit of a long step, the step has lasted up
+    /// to 50 ms longer.
     pub lasts: Duration,
 }
 
@@ -145,7 +147,8 @@ impl KernelView {
         self.0.thread.name().unwrap_or_default().to_owned()
     }
 
-    /// The number of the kernel's thread in the system, as debuggers and `/proc` show it. `None` except on Linux.
+    /// The number of the kernel's thread in the system, as debuggers and `/proc` show it. `None`
+    /// except on Linux.
     pub fn tid(&self) -> Option<u32> {
         self.0.tid
     }
@@ -162,15 +165,16 @@ impl KernelView {
         self.0.pulse.is_asleep()
     }
 
-    /// The last events of the flight recorder, at most `limit`, the oldest first; none if there is no recorder.
+    /// The last events of the flight recorder, at most `limit`, the oldest first; none if there is
+    /// no recorder.
     ///
     /// The kernel goes on meanwhile, and does not wait. Events that it overwrites are left out.
     pub fn events(&self, limit: usize) -> Vec<Event> {
         self.0.ring.get().map(|ring| ring.read(limit)).unwrap_or_default()
     }
 
-    /// The events of the flight recorder from a number on, the oldest first; none if there is no recorder. Events are
-    /// numbered from zero on.
+    /// The events of the flight recorder from a number on, the oldest first; none if there is no
+    /// recorder. Events are numbered from zero on.
     ///
     /// A reader of all events begins each page at [`EventPage::next`] of the page before.
     ///
@@ -193,8 +197,8 @@ impl KernelView {
         self.0.ring.get().map(|ring| ring.read_from(number)).unwrap_or_default()
     }
 
-    /// Begins a profile, which has the steps that the kernel [times](time_steps) from now on; `None` if the kernel does
-    /// not record steps.
+    /// Begins a profile, which has the steps that the kernel [times](time_steps) from now on;
+    /// `None` if the kernel does not record steps.
     ///
     /// # Examples
     ///
@@ -218,7 +222,8 @@ impl KernelView {
         self.0.ring.get().map(|ring| StepProfile::begin(ring.clone()))
     }
 
-    /// The moment when the kernel began to record steps, from which [`Event::at`] counts; `None` if it does not.
+    /// The moment when the kernel began to record steps, from which [`Event::at`] counts; `None` if
+    /// it does not.
     pub fn recorded_since(&self) -> Option<Instant> {
         self.0.ring.get().map(|ring| ring.began_at())
     }

@@ -21,8 +21,8 @@ use crate::pick::{Fifo, Pick};
 
 /// Executes the traps of the tasks of one thread.
 ///
-/// A kernel stays on the thread it was built on. A kernel may be run again and again; between two runs
-/// its other tasks are not stepped. The drop of a kernel drops its tasks without cleanup; call
+/// A kernel stays on the thread it was built on. A kernel may be run again and again; between two
+/// runs its other tasks are not stepped. The drop of a kernel drops its tasks without cleanup; call
 /// [`shutdown`](Self::shutdown) first to let them clean up.
 ///
 /// # Examples
@@ -112,12 +112,13 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         }
     }
 
-    /// Runs a future as the main task until it ends, and returns an error if the future gives no value.
+    /// Runs a future as the main task until it ends, and returns an error if the future gives no
+    /// value.
     ///
     /// # Errors
     ///
-    /// The main task panicked or was cancelled, or the kernel was stopped before the main task ended. The
-    /// future has been dropped.
+    /// The main task panicked or was cancelled, or the kernel was stopped before the main task
+    /// ended. The future has been dropped.
     ///
     /// # Panics
     ///
@@ -190,15 +191,15 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// The waits of the tasks that are not ready, in no order.
     ///
-    /// The list has all waits that were polled with a combinator's waker. Of a task's other waits the list has
-    /// the last one, or all after [`inspect`](Self::inspect). A task that is not ready and has no wait in the list
-    /// waits on a foreign future.
+    /// The list has all waits that were polled with a combinator's waker. Of a task's other waits
+    /// the list has the last one, or all after [`inspect`](Self::inspect). A task that is not ready
+    /// and has no wait in the list waits on a foreign future.
     pub fn waits(&self) -> Vec<Waiting> {
         self.machine.waits()
     }
 
-    /// Schedules one more poll of every task and sub-wait, so that [`waits`](Self::waits) shows all waits, and
-    /// [the thing](Waiting::about) that each wait is for.
+    /// Schedules one more poll of every task and sub-wait, so that [`waits`](Self::waits) shows all
+    /// waits, and [the thing](Waiting::about) that each wait is for.
     ///
     /// The list is complete after the next turn.
     ///
@@ -230,8 +231,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// The number of waits that have an entry in a table of the kernel, in all tasks together.
     ///
-    /// Such waits are sleeps, waits in queues, waits for tasks and waits for sockets. Yields and waits for
-    /// foreign futures have no entry.
+    /// Such waits are sleeps, waits in queues, waits for tasks and waits for sockets. Yields and
+    /// waits for foreign futures have no entry.
     pub fn wait_count(&self) -> usize {
         self.machine.wait_count()
     }
@@ -248,10 +249,10 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// Ends the kernel: asks every task to end, the newest first, and lets them clean up.
     ///
-    /// After the shutdown grace the kernel drops the tasks that are left, the newest first. From then on
-    /// nothing runs in this kernel; a later `run` reports that its main task was cancelled. The kernel does
-    /// not wait for helper threads: a closure that was started runs to its end, and others are dropped. A
-    /// second shutdown does nothing.
+    /// After the shutdown grace the kernel drops the tasks that are left, the newest first. From
+    /// then on nothing runs in this kernel; a later `run` reports that its main task was cancelled.
+    /// The kernel does not wait for helper threads: a closure that was started runs to its end, and
+    /// others are dropped. A second shutdown does nothing.
     ///
     /// # Panics
     ///
@@ -287,7 +288,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     }
 }
 
-/// The time for which the owner is inside the kernel: in a run, a turn, a shutdown or [`Kernel::enter`].
+/// The time for which the owner is inside the kernel: in a run, a turn, a shutdown or
+/// [`Kernel::enter`].
 ///
 /// The drop announces that the owner leaves the kernel, also on unwind.
 struct Visit<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static>(&'a Machine<D, C, P>);

@@ -1,8 +1,9 @@
 //! Several kernels, each on a thread of its own, for programs that use more than one core.
 //!
-//! A kernel never leaves its thread, and neither do its tasks. Another thread sends a closure, which makes a
-//! future on the kernel's thread ([`KernelHandle::spawn`], [`KernelHandle::call`]). The system distributes
-//! connections if each kernel has a listener at the same address (`serve_on_all`, `TcpListener::bind_shared`).
+//! A kernel never leaves its thread, and neither do its tasks. Another thread sends a closure,
+//! which makes a future on the kernel's thread ([`KernelHandle::spawn`], [`KernelHandle::call`]).
+//! The system distributes connections if each kernel has a listener at the same address
+//! (`serve_on_all`, `TcpListener::bind_shared`).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,8 +18,8 @@ use crate::Kernel;
 
 /// Kernels on threads of their own, which wait for work until this value is dropped.
 ///
-/// `#[pikake::main(threads = N)]` starts N - 1 of them beside the main kernel, and [`other_kernels`] returns
-/// their handles.
+/// `#[pikake::main(threads = N)]` starts N - 1 of them beside the main kernel, and
+/// [`other_kernels`] returns their handles.
 ///
 /// # Examples
 ///
@@ -105,13 +106,14 @@ thread_local! {
 
 /// The N - 1 kernels that `#[pikake::main(threads = N)]` has started beside that of `main`.
 ///
-/// The list is empty without that option, and on all threads but that of `main`. A handle may be sent to
-/// another thread.
+/// The list is empty without that option, and on all threads but that of `main`. A handle may be
+/// sent to another thread.
 pub fn other_kernels() -> Vec<KernelHandle> {
     OTHERS.with_borrow(|others| others.as_ref().map(Kernels::handles).unwrap_or_default())
 }
 
-/// Ends the kernels of [`with_threads`]. For a program that exits the process before `with_threads` returns.
+/// Ends the kernels of [`with_threads`]. For a program that exits the process before `with_threads`
+/// returns.
 pub fn end_other_kernels() {
     drop(OTHERS.take());
 }

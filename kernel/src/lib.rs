@@ -19,13 +19,14 @@
 //!                  deadlines of scopes                 until the next timer
 //! ```
 //!
-//! The kernel steps tasks round-robin, without priorities. A turn makes a bounded number of steps. So
-//! neither a task that yields in a loop, nor two tasks that wake each other in turn, delay sockets and
-//! timers.
+//! The kernel steps tasks round-robin, without priorities. A turn makes a bounded number of steps.
+//! So neither a task that yields in a loop, nor two tasks that wake each other in turn, delay
+//! sockets and timers.
 //!
 //! While tasks are ready, the kernel polls the driver after [`POLL_EVERY_STEPS`] steps or
-//! [`POLL_EVERY`], whichever comes first. So two tasks that wake each other do not pay a system call for
-//! each switch. The kernel also bounds one step of a task ([`ATTEMPTS_PER_STEP`], [`ANSWERS_PER_STEP`]).
+//! [`POLL_EVERY`], whichever comes first. So two tasks that wake each other do not pay a system
+//! call for each switch. The kernel also bounds one step of a task ([`ATTEMPTS_PER_STEP`],
+//! [`ANSWERS_PER_STEP`]).
 #![forbid(unsafe_code)]
 
 mod builder;

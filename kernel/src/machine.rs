@@ -1,8 +1,8 @@
 //! The machine: the state of a kernel, behind its owner's [`Kernel`](crate::Kernel).
 //!
-//! No table and no other cell of the machine is borrowed while user code runs (I10). A method takes a
-//! borrow, changes the table and ends the borrow. Only then the method drops the waiters that the table
-//! has released, and calls wakers ([`Local::call_wakers`]).
+//! No table and no other cell of the machine is borrowed while user code runs (I10). A method takes
+//! a borrow, changes the table and ends the borrow. Only then the method drops the waiters that the
+//! table has released, and calls wakers ([`Local::call_wakers`]).
 
 mod execute;
 mod inspect;
@@ -47,7 +47,8 @@ pub struct Waiting {
     /// The thing that the task waits for, such as a lock or a task. `None` unless the task was
     /// [inspected](TaskRef::inspect) and stepped since.
     pub about: Option<About>,
-    /// The scopes around the wait, the innermost first. Empty unless the task was inspected and stepped since.
+    /// The scopes around the wait, the innermost first. Empty unless the task was inspected and
+    /// stepped since.
     pub scopes: Vec<SeenScope>,
     /// Whether the task polls the wait. See [`SeenWait::is_polled`].
     pub is_polled: bool,
@@ -68,7 +69,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     driver: RefCell<D>,
     /// Tasks that the machine drops before the next step, each with the reason.
     aborted: RefCell<VecDeque<(TaskRef, Interrupted)>>,
-    /// The main tasks, that of the innermost run last: an owner may run the kernel between two turns.
+    /// The main tasks, that of the innermost run last: an owner may run the kernel between two
+    /// turns.
     mains: RefCell<Vec<TaskRef>>,
     /// The id of the last main task. A task's end is compared with this id, without a borrow.
     main_id: Cell<TaskId>,
@@ -115,8 +117,8 @@ enum Phase {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Makes a machine. The watchdog of the process, which counts real time, looks at the steps of a machine
-    /// that is watched.
+    /// Makes a machine. The watchdog of the process, which counts real time, looks at the steps of
+    /// a machine that is watched.
     pub(crate) fn new(
         home: LocalHome,
         driver: D,
@@ -233,8 +235,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.ready_count() > 0 || !self.aborted.borrow().is_empty() || self.home().has_mail()
     }
 
-    /// Announces that the owner has left the kernel. Present work and each later message then wake the driver, so
-    /// a foreign loop that watches the driver sees them.
+    /// Announces that the owner has left the kernel. Present work and each later message then wake
+    /// the driver, so a foreign loop that watches the driver sees them.
     pub(crate) fn owner_left(&self) {
         self.home().owner_left();
         if self.has_work() {
@@ -271,7 +273,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     // --- the main task -------------------------------------------------------------------------
 
-    /// Spawns the main task of a run. After a shutdown, drops the task's future and returns `false`.
+    /// Spawns the main task of a run. After a shutdown, drops the task's future and returns
+    /// `false`.
     pub(crate) fn begin_main(&self, main: &TaskRef) -> bool {
         let is_taken = self.spawn(main);
         if is_taken {

@@ -48,7 +48,8 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 /// The token of the alarm. No socket has this token, either.
 const ALARM: mio::Token = mio::Token(usize::MAX - 1);
 
-/// Whether mio uses its poll(2) back end, which emulates edges: it reports a registered socket once.
+/// Whether mio uses its poll(2) back end, which emulates edges: it reports a registered socket
+/// once.
 const EMULATED_EDGES: bool = cfg!(mio_unsupported_force_poll_poll);
 
 /// Sockets of the operating system.
@@ -164,7 +165,8 @@ impl Driver for MioDriver {
         // Closing a descriptor takes it out of epoll and kqueue, unless it has duplicates.
         if socket.is_adopted() || EMULATED_EDGES {
             let descriptor = socket.descriptor();
-            // The call does not fail for a registered socket. A failure would not keep the socket open.
+            // The call does not fail for a registered socket. A failure would not keep the socket
+            // open.
             let _ = self.poll.registry().deregister(&mut SourceFd(&descriptor));
         }
     }

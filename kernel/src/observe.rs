@@ -1,8 +1,8 @@
 //! Observers, which see a kernel's events and change nothing.
 //!
-//! A kernel without observers pays one test of a flag for each of these calls. The kernel calls observers
-//! on its own thread while none of its state is borrowed. So an observer may call traps that do not suspend.
-//! A panic of an observer unwinds through the kernel's `run` or `turn`.
+//! A kernel without observers pays one test of a flag for each of these calls. The kernel calls
+//! observers on its own thread while none of its state is borrowed. So an observer may call traps
+//! that do not suspend. A panic of an observer unwinds through the kernel's `run` or `turn`.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,12 @@ pub trait Observer {
 
     /// A wake has made a task ready, this long ago.
     ///
-    /// A call of the task's waker on another thread counts from that call on, also if the kernel was in a long step
-    /// meanwhile; in a kernel that simulates the system, from the kernel's next turn on. A wake in the task's own step
-    /// is reported before [`stepped`](Self::stepped), and each other wake before [`stepping`](Self::stepping). Such a
-    /// report may come as late as after the step in which the wake happened. Further wakes before the step are not
-    /// reported, and neither is a spawn. A listing that has the task polled once more is no wake.
+    /// A call of the task's waker on another thread counts from that call on, also if the kernel
+    /// was in a long step meanwhile; in a kernel that simulates the system, from the kernel's next
+    /// turn on. A wake in the task's own step is reported before [`stepped`](Self::stepped), and
+    /// each other wake before [`stepping`](Self::stepping). Such a report may come as late as after
+    /// the step in which the wake happened. Further wakes before the step are not reported, and
+    /// neither is a spawn. A listing that has the task polled once more is no wake.
     fn woken(&self, task: &TaskRef, ago: Duration) {
         let _ = (task, ago);
     }
@@ -59,7 +60,8 @@ pub trait Observer {
     }
 }
 
-/// Makes an observer for a kernel that is being built, on the kernel's thread. `None`: the kernel gets none.
+/// Makes an observer for a kernel that is being built, on the kernel's thread. `None`: the kernel
+/// gets none.
 type Maker = Arc<dyn Fn() -> Option<Box<dyn Observer>> + Send + Sync>;
 
 fn makers() -> MutexGuard<'static, Vec<Maker>> {
@@ -69,8 +71,9 @@ fn makers() -> MutexGuard<'static, Vec<Maker>> {
 
 /// Gives each kernel that is built from now on an observer, on whatever thread.
 ///
-/// `make` is called on the thread of each new kernel; with `None` that kernel gets no observer. A program calls this
-/// function before its kernels are built. A [`Builder`](crate::Builder) with an observer of its own has both.
+/// `make` is called on the thread of each new kernel; with `None` that kernel gets no observer. A
+/// program calls this function before its kernels are built. A [`Builder`](crate::Builder) with an
+/// observer of its own has both.
 ///
 /// # Examples
 ///
@@ -95,7 +98,8 @@ pub(crate) fn observers_of_new_kernel() -> Vec<Box<dyn Observer>> {
 
 /// Reports everything as `tracing` events at trace level.
 ///
-/// A kernel that is built while that level is on has a tracer. Other kernels pay nothing for tracing.
+/// A kernel that is built while that level is on has a tracer. Other kernels pay nothing for
+/// tracing.
 #[derive(Debug)]
 pub struct Tracer;
 

@@ -1,13 +1,14 @@
 //! The order of steps: which of the ready tasks the kernel steps next.
 //!
-//! Tasks that become ready enter the kernel's ready list at its end. A [`Pick`] takes them out: the real
-//! kernel's from the front, a simulator's at random.
+//! Tasks that become ready enter the kernel's ready list at its end. A [`Pick`] takes them out: the
+//! real kernel's from the front, a simulator's at random.
 
 use pikake_traps::{ReadyList, TaskRef};
 
 /// Takes tasks out of the ready list.
 pub trait Pick: Default {
-    /// Returns the task to step next, from the list or from tasks that earlier calls took out of the list.
+    /// Returns the task to step next, from the list or from tasks that earlier calls took out of
+    /// the list.
     fn pop(&self, ready: &ReadyList) -> Option<TaskRef>;
 
     /// The number of tasks that were taken out of the list and not returned.

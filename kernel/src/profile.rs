@@ -1,8 +1,10 @@
-//! Profiles of a kernel's steps: the steps of all tasks that have the same name and place of spawn, in one row.
+//! Profiles of a kernel's steps: the steps of all tasks that have the same name and place of spawn,
+//! in one row.
 //!
-//! The kernel adds each step that it times to every profile, under a lock that the thread of a console takes at the
-//! begin and at the end of its profile only. So a profile has every step, however many there are. Each row is found by the
-//! task's index, and looked up by name and place at the task's first step.
+//! The kernel adds each step that it times to every profile, under a lock that the thread of a
+//! console takes at the begin and at the end of its profile only. So a profile has every step,
+//! however many there are. Each row is found by the task's index, and looked up by name and place
+//! at the task's first step.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +18,8 @@ use pikake_traps::{TaskId, TaskRef, TrapKind};
 use crate::recorder::Ring;
 use crate::threads::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// The number of rows of a profile by name. Tasks with further names share a row by their place: a program may give
-/// each task a name of its own.
+/// The number of rows of a profile by name. Tasks with further names share a row by their place: a
+/// program may give each task a name of its own.
 const NAMED_ROWS: usize = 1024;
 
 /// The steps of the tasks with the same name and place of spawn, in a [`StepProfile`].
@@ -40,9 +42,11 @@ pub struct StepRow {
     pub waits: Vec<(TrapKind, u64)>,
 }
 
-/// A profile that a kernel adds its steps to, from [`KernelView::profile`](crate::inspect::KernelView::profile).
+/// A profile that a kernel adds its steps to, from
+/// [`KernelView::profile`](crate::inspect::KernelView::profile).
 ///
-/// The kernel adds steps only while it [times](crate::inspect::time_steps) them. The drop of this value ends the profile.
+/// The kernel adds steps only while it [times](crate::inspect::time_steps) them. The drop of this
+/// value ends the profile.
 pub struct StepProfile {
     ring: Arc<Ring>,
     number: u64,

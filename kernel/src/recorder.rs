@@ -1,17 +1,18 @@
 //! The flight recorder of a kernel: its last events, and the figures of its tasks.
 //!
-//! The kernel writes events to a [`Ring`] of fixed size, and any thread reads them, also while the kernel is stuck in a
-//! step. The kernel never waits for a reader, and overwrites the oldest event.
+//! The kernel writes events to a [`Ring`] of fixed size, and any thread reads them, also while the
+//! kernel is stuck in a step. The kernel never waits for a reader, and overwrites the oldest event.
 //!
 //! # No event mixes two
 //!
-//! The kernel writes event `n` to slot `n` modulo [`EVENTS`], and then stores `n + 1` in [`Ring::head`]. Each store is
-//! a release store, and each load an acquire load. A reader loads the head, then slots, and then the head again.
+//! The kernel writes event `n` to slot `n` modulo [`EVENTS`], and then stores `n + 1` in
+//! [`Ring::head`]. Each store is a release store, and each load an acquire load. A reader loads the
+//! head, then slots, and then the head again.
 //!
 //! * The first load of the head acquires all stores of the events before this head.
-//! * Suppose that a slot has a part of a later event `m`, written by then or not whole. The kernel had stored `m` in the
-//!   head before it wrote this part. So the second load of the head gives `m` at least, and the reader drops the event
-//!   `m - EVENTS` and all before.
+//! * Suppose that a slot has a part of a later event `m`, written by then or not whole. The kernel
+//!   had stored `m` in the head before it wrote this part. So the second load of the head gives `m`
+//!   at least, and the reader drops the event `m - EVENTS` and all before.
 //!
 //! On x86 each of these stores is a plain one.
 
@@ -32,8 +33,8 @@ use crate::threads::{AtomicU64, Ordering};
 #[cfg(test)]
 mod tests;
 
-/// The number of events that a recorder keeps: a busy kernel makes as many in a millisecond, and they take 128 KiB. A
-/// power of two.
+/// The number of events that a recorder keeps: a busy kernel makes as many in a millisecond, and
+/// they take 128 KiB. A power of two.
 #[cfg(not(pikake_shuttle))]
 pub(crate) const EVENTS: usize = 4096;
 /// So few that the model checker overwrites them.
@@ -46,8 +47,8 @@ const EVENTS_IN_REPORT: usize = 8;
 /// An event of a kernel's flight recorder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The time since the kernel records steps, by the kernel's clock. Of a step that was timed: the end of the step.
-    /// Otherwise by the last reading of the clock before.
+    /// The time since the kernel records steps, by the kernel's clock. Of a step that was timed:
+    /// the end of the step. Otherwise by the last reading of the clock before.
     pub at: Duration,
     /// The task.
     pub task: TaskId,
@@ -106,8 +107,8 @@ impl Code {
     }
 }
 
-/// [`Slot::what`]: the [`Code`], the number of the trap plus one, and the length of the step in ticks plus one. Each zero
-/// stands for none.
+/// [`Slot::what`]: the [`Code`], the number of the trap plus one, and the length of the step in
+/// ticks plus one. Each zero stands for none.
 const KIND_SHIFT: u32 = 8;
 const TOOK_SHIFT: u32 = 16;
 
@@ -265,7 +266,8 @@ impl Recorder {
         self.ring.profiles.spawned(task);
     }
 
-    /// Notes a step, which may have ended the task. `took` is the length of a step that was timed, in ticks.
+    /// Notes a step, which may have ended the task. `took` is the length of a step that was timed,
+    /// in ticks.
     #[inline(always)]
     pub(crate) fn stepped(&self, task: &TaskRef, at: Ticks, took: Option<u64>) {
         if let Some(took) = took {

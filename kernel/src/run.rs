@@ -25,8 +25,9 @@ use crate::{Builder, Kernel};
 ///
 /// # Panics
 ///
-/// With the future's panic. When the main task was cancelled, or the kernel stopped, before the future
-/// returned. Inside a running kernel on the same thread. When the process is out of descriptors.
+/// With the future's panic. When the main task was cancelled, or the kernel stopped, before the
+/// future returned. Inside a running kernel on the same thread. When the process is out of
+/// descriptors.
 #[track_caller]
 pub fn run<F: Future>(future: F) -> F::Output {
     run_on(fresh_kernel(Kernel::builder().name("main")), future)

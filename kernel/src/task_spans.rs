@@ -1,7 +1,8 @@
 //! A span of `tracing` for each task.
 //!
-//! The spans are entered and left by the observer's calls around a step, so a span's guard lives in the observer in
-//! between. Subscribers are other people's code: none of them runs while the observer's state is borrowed.
+//! The spans are entered and left by the observer's calls around a step, so a span's guard lives in
+//! the observer in between. Subscribers are other people's code: none of them runs while the
+//! observer's state is borrowed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,11 +16,12 @@ use tracing::subscriber::NoSubscriber;
 
 use crate::observe::Observer;
 
-/// An observer that gives each task a span of `tracing`, which is entered for each of the task's steps.
+/// An observer that gives each task a span of `tracing`, which is entered for each of the task's
+/// steps.
 ///
-/// So an event inside a task, also one of a library, has the task as its context. The span is named `task`, and its
-/// target is `pikake::task`. The level is ERROR, so a filter that shows an event of the task shows the span as well,
-/// unless the filter turns the target off. The fields:
+/// So an event inside a task, also one of a library, has the task as its context. The span is named
+/// `task`, and its target is `pikake::task`. The level is ERROR, so a filter that shows an event of
+/// the task shows the span as well, unless the filter turns the target off. The fields:
 ///
 /// | field | holds |
 /// | --- | --- |
@@ -29,14 +31,15 @@ use crate::observe::Observer;
 /// | `parent` | the number of the task that spawned this one, if a task did |
 /// | `spawned_at` | the place where the task was spawned |
 ///
-/// A filter for parts of a program turns the target off: `RUST_LOG=my_app=debug` hides the spans, and
-/// `RUST_LOG=my_app=debug,pikake::task=error` does not.
+/// A filter for parts of a program turns the target off: `RUST_LOG=my_app=debug` hides the spans,
+/// and `RUST_LOG=my_app=debug,pikake::task=error` does not.
 ///
-/// A task's span has no parent. Otherwise a long chain of tasks that spawn each other would be a long chain of spans.
-/// The span begins when the task is spawned and ends with the task. A task that was spawned before there was a
-/// subscriber gets its span at its next step.
+/// A task's span has no parent. Otherwise a long chain of tasks that spawn each other would be a
+/// long chain of spans. The span begins when the task is spawned and ends with the task. A task
+/// that was spawned before there was a subscriber gets its span at its next step.
 ///
-/// A program with the feature `task-spans` and `#[pikake::main]` has this observer on all its kernels.
+/// A program with the feature `task-spans` and `#[pikake::main]` has this observer on all its
+/// kernels.
 ///
 /// # Examples
 ///
@@ -93,8 +96,9 @@ impl TaskSpans {
     }
 }
 
-/// Whether a subscriber has the span. A span without is made again at the task's next step: there may be a subscriber
-/// by then. If another thread has a subscriber, a span of this one belongs to none without being disabled.
+/// Whether a subscriber has the span. A span without is made again at the task's next step: there
+/// may be a subscriber by then. If another thread has a subscriber, a span of this one belongs to
+/// none without being disabled.
 fn is_seen(span: &Span) -> bool {
     span.with_subscriber(|(_, dispatch)| !dispatch.is::<NoSubscriber>()).unwrap_or(false)
 }

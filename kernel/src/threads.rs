@@ -1,5 +1,5 @@
-//! The threads, locks and clock of helper threads and of the watchdog: the standard library's, or the model
-//! checker's.
+//! The threads, locks and clock of helper threads and of the watchdog: the standard library's, or
+//! the model checker's.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -1,26 +1,30 @@
 //! Who waits for whom: deadlocks, and waits that no future polls.
 //!
-//! The graph is made of tasks with their waits, as [`TaskRef::inspect`] and [`TaskRef::waits`] find them. Each wait
-//! that a task polls has an edge to each of its owners, the tasks that can end it.
+//! The graph is made of tasks with their waits, as [`TaskRef::inspect`] and [`TaskRef::waits`] find
+//! them. Each wait that a task polls has an edge to each of its owners, the tasks that can end it.
 //!
 //! # The rule
 //!
 //! A task *may go on* if
 //!
 //! * it is ready, or runs, or a clone of its waker exists, as foreign futures keep one;
-//! * or it has gone on during its inspection, so what others have told of it before may no longer be true;
+//! * or it has gone on during its inspection, so what others have told of it before may no longer
+//!   be true;
 //! * or it polls no wait that is known, so it waits for a foreign future;
-//! * or one of the waits that it polls may end: a moment ends the wait ([`SeenWait::ends_by_time`]), such as the
-//!   deadline of a scope in which the task waits for a foreign future; or its owners are not known, or one of them is not in the list; or one of its owners may go on.
+//! * or one of the waits that it polls may end: a moment ends the wait
+//!   ([`SeenWait::ends_by_time`]), such as the deadline of a scope in which the task waits for a
+//!   foreign future; or its owners are not known, or one of them is not in the list; or one of its
+//!   owners may go on.
 //!
-//! All other tasks are *stuck*: only a cancel helps. A select over several waits is thus stuck if all of them lead to
-//! stuck tasks. Branches of a task that wait side by side are not told apart. So a task with a stuck branch and a
-//! branch that sleeps may go on.
+//! All other tasks are *stuck*: only a cancel helps. A select over several waits is thus stuck if
+//! all of them lead to stuck tasks. Branches of a task that wait side by side are not told apart.
+//! So a task with a stuck branch and a branch that sleeps may go on.
 //!
-//! The owners of a stuck task's waits are stuck as well, so a walk from task to owner ends in a cycle. Each cycle of
-//! several tasks is a *deadlock*. A stuck task that waits for itself alone waits for another of its futures, which is
-//! *not polled*, or the same future waits for what it has. A task was granted a permit and is not ready: its wait for
-//! the permit is *not polled* either, since a granted permit makes the task ready, and the poll would take the permit.
+//! The owners of a stuck task's waits are stuck as well, so a walk from task to owner ends in a
+//! cycle. Each cycle of several tasks is a *deadlock*. A stuck task that waits for itself alone
+//! waits for another of its futures, which is *not polled*, or the same future waits for what it
+//! has. A task was granted a permit and is not ready: its wait for the permit is *not polled*
+//! either, since a granted permit makes the task ready, and the poll would take the permit.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
@@ -64,8 +68,8 @@ pub struct GraphWait<K> {
 }
 
 impl<K> GraphTask<K> {
-    /// A task as it is now, with the waits that its last inspection has found. `key_of` names the tasks of its
-    /// kernel.
+    /// A task as it is now, with the waits that its last inspection has found. `key_of` names the
+    /// tasks of its kernel.
     pub fn of(task: &TaskRef, key_of: impl Fn(TaskId) -> K) -> Self {
         Self {
             key: key_of(task.id()),
@@ -197,14 +201,14 @@ impl<'a, K: Ord + Clone> WaitGraph<'a, K> {
         &self.edges
     }
 
-    /// The tasks that cannot go on, in the order of their keys: those of the deadlocks, those that wait for
-    /// themselves, and those that wait for nothing but stuck tasks.
+    /// The tasks that cannot go on, in the order of their keys: those of the deadlocks, those that
+    /// wait for themselves, and those that wait for nothing but stuck tasks.
     pub fn stuck(&self) -> &[K] {
         &self.stuck
     }
 
-    /// The tasks of each cycle of stuck tasks, from the one with the least key to the owner of one of its waits, and
-    /// so on.
+    /// The tasks of each cycle of stuck tasks, from the one with the least key to the owner of one
+    /// of its waits, and so on.
     pub fn deadlocks(&self) -> &[Vec<K>] {
         &self.deadlocks
     }
@@ -250,8 +254,8 @@ fn find_stuck<K: Ord>(
 
 /// The cycles of several stuck tasks, and whether each task is stuck and waits for itself alone.
 ///
-/// From each task one edge is followed, that to the least owner but the task itself. So each task is in one cycle at
-/// most, and leads to one.
+/// From each task one edge is followed, that to the least owner but the task itself. So each task
+/// is in one cycle at most, and leads to one.
 fn find_cycles<K: Ord + Clone>(
     tasks: &[GraphTask<K>],
     index: &BTreeMap<&K, usize>,
@@ -317,8 +321,8 @@ impl<K> Display for GraphWait<K> {
     }
 }
 
-/// The deadlocks, the tasks that are stuck because of them, the waits that no future polls, and the other waits with
-/// known owners. A line for each wait.
+/// The deadlocks, the tasks that are stuck because of them, the waits that no future polls, and the
+/// other waits with known owners. A line for each wait.
 impl<K: Ord + Clone + Display> Display for WaitGraph<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let index: BTreeMap<&K, &GraphTask<K>> =
@@ -383,8 +387,8 @@ impl<K: Ord + Clone + Display> Display for WaitGraph<'_, K> {
 }
 
 impl<K: Ord + Clone + Display> WaitGraph<'_, K> {
-    /// The graph in the language of Graphviz, with a box for each task that waits or is waited for. Stuck tasks are
-    /// red.
+    /// The graph in the language of Graphviz, with a box for each task that waits or is waited for.
+    /// Stuck tasks are red.
     pub fn to_dot(&self) -> String {
         let index: BTreeMap<&K, &GraphTask<K>> =
             self.tasks.iter().map(|task| (&task.key, task)).collect();

@@ -1,9 +1,9 @@
 //! A watchdog that reports a long step while the step lasts, even if the step never ends.
 //!
-//! A kernel cannot report its current step, because that step has the kernel's thread. So each kernel
-//! shows its step in a [`Pulse`], and one thread of the process looks at every pulse now and then. A
-//! step is long when two looks, at least the kernel's limit apart, find the same step. The kernel
-//! pays a few stores per step, and reads no clock.
+//! A kernel cannot report its current step, because that step has the kernel's thread. So each
+//! kernel shows its step in a [`Pulse`], and one thread of the process looks at every pulse now and
+//! then. A step is long when two looks, at least the kernel's limit apart, find the same step. The
+//! kernel pays a few stores per step, and reads no clock.
 //!
 //! ```text
 //!   kernel: step_begins ──▶ task, place, step ──▶ look: which step, and since which look?
@@ -18,44 +18,44 @@
 //! ```
 //!
 //! (1) [`watch`], if the process has no such thread yet. (2) [`Watchdog::next_look`], after
-//! [`State::look_every`]. (3) [`Watchdog::park`], if all kernels are asleep and every long step's end
-//! is reported: an idle process is not woken. (4) Otherwise. (5) [`Watchdog::unpark`], called by the
-//! first [`Pulse::is_back`] or by [`watch`]. The rest before the look bounds the price of a kernel
-//! that sleeps often: at most one wake-up of the thread per look.
+//! [`State::look_every`]. (3) [`Watchdog::park`], if all kernels are asleep and every long step's
+//! end is reported: an idle process is not woken. (4) Otherwise. (5) [`Watchdog::unpark`], called
+//! by the first [`Pulse::is_back`] or by [`watch`]. The rest before the look bounds the price of a
+//! kernel that sleeps often: at most one wake-up of the thread per look.
 //!
-//! A step is first seen at most one look after its begin. The report comes at the first look that is
-//! at least the limit after that one. So no report is earlier than the limit, or later than two looks
-//! after the limit.
+//! A step is first seen at most one look after its begin. The report comes at the first look that
+//! is at least the limit after that one. So no report is earlier than the limit, or later than two
+//! looks after the limit.
 //!
 //! # No report mixes two steps
 //!
 //! The fields of a pulse are separate atomics. [`Pulse::current`] reads `step`, then `task` and
-//! `place`. A report takes these from the first look at a step `n`. A report also needs the later look to
-//! read the same number `n`.
+//! `place`. A report takes these from the first look at a step `n`. A report also needs the later
+//! look to read the same number `n`.
 //!
-//! * The first read acquires the release store of `n`. So `task` and `place` are those of step `n`, or
-//!   of a later one.
-//! * Suppose that one of them is of a later step. Its release store comes after the store that ended
-//!   step `n`, and the first look acquires it. So no later read of `step` gives `n`: no number is used
-//!   twice. Such a mix is never reported.
+//! * The first read acquires the release store of `n`. So `task` and `place` are those of step `n`,
+//!   or of a later one.
+//! * Suppose that one of them is of a later step. Its release store comes after the store that
+//!   ended step `n`, and the first look acquires it. So no later read of `step` gives `n`: no
+//!   number is used twice. Such a mix is never reported.
 //!
-//! The name is read in the later look, in words that are stored and loaded like `task` and `place`. So
-//! [`Pulse::report`] reads `step` once more after that, and drops the report if the step is over. On x86 each
-//! of these stores is a plain one.
+//! The name is read in the later look, in words that are stored and loaded like `task` and `place`.
+//! So [`Pulse::report`] reads `step` once more after that, and drops the report if the step is
+//! over. On x86 each of these stores is a plain one.
 //!
 //! # No wake-up is lost
 //!
 //! A kernel that comes back stores `is_asleep` and then loads `is_parked`. A watchdog that parks
 //! stores `is_parked` and then loads each `is_asleep`. All four are sequentially consistent, so at
-//! least one side sees the other's store. A watchdog that sees the store does not park. A kernel that does
-//! takes the lock, which the watchdog holds until it waits, and notifies. If the kernel finds
-//! `is_parked` cleared by another kernel, that kernel has notified the watchdog.
+//! least one side sees the other's store. A watchdog that sees the store does not park. A kernel
+//! that does takes the lock, which the watchdog holds until it waits, and notifies. If the kernel
+//! finds `is_parked` cleared by another kernel, that kernel has notified the watchdog.
 //!
 //! # Forks
 //!
-//! A forked child has no watchdog thread. Its inherited kernels go on unwatched, and its next [`watch`]
-//! starts a thread. The thread never holds a lock while it reports, rests or is parked. Only a fork in
-//! the microsecond of a look finds the list locked for ever.
+//! A forked child has no watchdog thread. Its inherited kernels go on unwatched, and its next
+//! [`watch`] starts a thread. The thread never holds a lock while it reports, rests or is parked.
+//! Only a fork in the microsecond of a look finds the list locked for ever.
 
 use std::iter;
 use std::mem;
@@ -77,12 +77,12 @@ mod tests;
 /// The number of looks in the smallest limit: a report is late by half of the limit at most.
 const LOOKS_PER_LIMIT: u32 = 4;
 
-/// The shortest rest between two looks. A look takes less than a microsecond per kernel, and a thread's
-/// wake-up a few microseconds: two hundred looks a second are not measurable.
+/// The shortest rest between two looks. A look takes less than a microsecond per kernel, and a
+/// thread's wake-up a few microseconds: two hundred looks a second are not measurable.
 const LOOK_EVERY_LEAST: Duration = Duration::from_millis(5);
 
-/// The longest rest between two looks. A new kernel waits this long for its first look if the limits of
-/// all other kernels are large.
+/// The longest rest between two looks. A new kernel waits this long for its first look if the
+/// limits of all other kernels are large.
 const LOOK_EVERY_MOST: Duration = Duration::from_secs(1);
 
 /// The shortest limit: a length of zero cannot be doubled.
@@ -132,7 +132,8 @@ impl Pulse {
         })
     }
 
-    /// Notes that a step begins. The step before is over, and no step of this kernel had this number.
+    /// Notes that a step begins. The step before is over, and no step of this kernel had this
+    /// number.
     #[inline]
     pub(crate) fn step_begins(&self, step: u64, task: u64, spawned_at: &'static Location<'static>) {
         debug_assert_eq!(self.step.load(Ordering::Relaxed), NO_STEP, "the step before is over");
@@ -170,8 +171,8 @@ impl Pulse {
         }
     }
 
-    /// The current step, if there is one. Only its number is certain: the step may be over, and its task and
-    /// place those of a later step.
+    /// The current step, if there is one. Only its number is certain: the step may be over, and its
+    /// task and place those of a later step.
     fn current(&self) -> Option<Step> {
         let number = self.step.load(Ordering::Acquire);
         let task = self.task.load(Ordering::Acquire);
@@ -226,7 +227,8 @@ impl ShownName {
         }
     }
 
-    /// The name of a task; empty if the task has none. Names of tasks that are stepped meanwhile may mix in.
+    /// The name of a task; empty if the task has none. Names of tasks that are stepped meanwhile
+    /// may mix in.
     fn of(&self, task: u64) -> Box<str> {
         if self.task.load(Ordering::Acquire) != task {
             return Box::default();

@@ -1,7 +1,7 @@
 //! `#[pikake::job]`: makes a job of a function.
 //!
-//! The function becomes an item of its name, which is a type and its only value. The body stays a function,
-//! hidden in one block with the implementations.
+//! The function becomes an item of its name, which is a type and its only value. The body stays a
+//! function, hidden in one block with the implementations.
 
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::{quote, quote_spanned};
@@ -183,7 +183,8 @@ fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     Ok(quote!(::core::time::Duration::from_millis(#millis)))
 }
 
-/// Parses `"10/s"`, `"10/m"`, `"10/h"`, or a number per second, into the nanoseconds from one run to the next.
+/// Parses `"10/s"`, `"10/m"`, `"10/h"`, or a number per second, into the nanoseconds from one run
+/// to the next.
 fn rate(literal: &Lit) -> syn::Result<u64> {
     let wrong = || {
         let message = "a rate is \"10/s\", \"10/m\", \"10/h\", or a number per second";
@@ -446,7 +447,8 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             false => quote!((#(#names,)*)),
         };
         quote! {
-            /// The job with all arguments but the first, which is the value of the job before it in a workflow.
+            /// The job with all arguments but the first, which is the value of the job before it in
+            /// a workflow.
             #vis fn after(self, #(#names: #kinds),*) -> __jobs::Next<#first, #value> {
                 __jobs::Next::of(self, &#values)
             }

@@ -1,8 +1,8 @@
 //! The attribute macros of pikake. Use them through the `pikake` crate.
 //!
-//! `main`, `test` and `sim` turn an `async fn` into an ordinary function that runs it: `main` and `test` in
-//! a fresh kernel, `sim` in a simulated world for each seed. `test` and `sim` make tests. `job` makes a
-//! job, `service` a client and a server.
+//! `main`, `test` and `sim` turn an `async fn` into an ordinary function that runs it: `main` and
+//! `test` in a fresh kernel, `sim` in a simulated world for each seed. `test` and `sim` make tests.
+//! `job` makes a job, `service` a client and a server.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -23,8 +23,9 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 
 /// Runs an `async fn main` in a fresh kernel.
 ///
-/// With the default feature `log-to-stderr` the program prints the warnings and errors of `tracing` to standard
-/// error, unless it sets a subscriber of its own before its first `await`; see `pikake::log_to_stderr`.
+/// With the default feature `log-to-stderr` the program prints the warnings and errors of `tracing`
+/// to standard error, unless it sets a subscriber of its own before its first `await`; see
+/// `pikake::log_to_stderr`.
 ///
 /// Options:
 ///
@@ -33,8 +34,8 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 ///   `pikake::interrupt_on_signals`;
 /// * `threads = 4`: four kernels, each on a thread of its own. The function runs on the first, the
 ///   others wait for work; see `pikake::other_kernels` and `pikake::on_kernels`. Zero is a panic;
-/// * `console`: the program `pikake` can look into the process, and SIGUSR1 and SIGQUIT write what it shows to
-///   standard error; see `pikake::console`.
+/// * `console`: the program `pikake` can look into the process, and SIGUSR1 and SIGQUIT write what
+///   it shows to standard error; see `pikake::console`.
 ///
 /// # Examples
 ///
@@ -54,7 +55,8 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a test of an `async fn`, which runs in a fresh kernel.
 ///
-/// Unlike `main`, the attribute sets no subscriber for `tracing`: a test shares its process with others.
+/// Unlike `main`, the attribute sets no subscriber for `tracing`: a test shares its process with
+/// others.
 ///
 /// Options: `name`, as for `main`. The function may return any type that a test may return.
 ///
@@ -79,8 +81,8 @@ pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a test of an `async fn`, which runs in a simulated world for each of many seeds.
 ///
-/// The function is the main task of the world's only host. `pikake::sim` explains simulations, and how to
-/// repeat a failed run. Options:
+/// The function is the main task of the world's only host. `pikake::sim` explains simulations, and
+/// how to repeat a failed run. Options:
 ///
 /// * `seeds = 200`: the number of seeds; by default a hundred;
 /// * `name = "…"`: the name of the host and of its main task; by default that of the function.
@@ -110,10 +112,11 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a job of a function, which runs later, in another process or on another machine.
 ///
-/// The function's name becomes an item. `add.delay(2, 3).await?` sends the job and returns a handle.
-/// `add.with(2, 3)` is a call with settings of its own, to be sent later. `add.run(2, 3).await` (of a plain
-/// `fn`: `add.now(2, 3)`) calls the function itself. See `pikake::jobs`.
-/// As with a constant, no variable and no argument can have that name where the job is in scope.
+/// The function's name becomes an item. `add.delay(2, 3).await?` sends the job and returns a
+/// handle. `add.with(2, 3)` is a call with settings of its own, to be sent later.
+/// `add.run(2, 3).await` (of a plain `fn`: `add.now(2, 3)`) calls the function itself. See
+/// `pikake::jobs`. As with a constant, no variable and no argument can have that name where the job
+/// is in scope.
 ///
 /// An `async fn` runs as a task, a plain `fn` in a thread. Arguments and value are sent as JSON; an
 /// argument of an `Option` type may be left out. If the return type is written as a `Result`, an
@@ -122,21 +125,24 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 /// * `name = "tasks.add"`: the name of the job in messages; by default the function's path;
 /// * `queue = "mail"`: the job's queue; by default the application's;
 /// * `retries = 3`: the number of retries after failures; by default none;
-/// * `backoff(first = "1s", cap = "10m")`: the longest wait before a retry: `first`, doubled each time, at
-///   most `cap`;
-/// * `soft_limit = "30s"`: the time after which the job is interrupted; `hard_limit = "60s"`: the time after
-///   which the job is dropped, or its process killed;
-/// * `acks = "early"`: the message is acknowledged before the job runs. The job then runs at most once (or
-///   twice if RabbitMQ is lost just then). The default is `"late"`, after the job's outcome is stored;
-/// * `blocking`: run in a thread, the default of a plain `fn`; `process`: run in a process of the same
-///   program;
+/// * `backoff(first = "1s", cap = "10m")`: the longest wait before a retry: `first`, doubled each
+///   time, at most `cap`;
+/// * `soft_limit = "30s"`: the time after which the job is interrupted; `hard_limit = "60s"`: the
+///   time after which the job is dropped, or its process killed;
+/// * `acks = "early"`: the message is acknowledged before the job runs. The job then runs at most
+///   once (or twice if RabbitMQ is lost just then). The default is `"late"`, after the job's
+///   outcome is stored;
+/// * `blocking`: run in a thread, the default of a plain `fn`; `process`: run in a process of the
+///   same program;
 /// * `priority = 5`, `expires = "1h"`, `ignore_result`: properties of the message;
-/// * `unique_for = "10m"`: the job is the only one with its arguments until it has ended, and for that length at most;
-///   `unique_until = "begun"` or `"elapsed"` ends that earlier or later, and `unique_by = "customer"` looks at that argument alone.
-/// * `rate = "10/s"` (`/m`, `/h`): how often each worker begins the job at most; `rate_by = "customer"`: the
-///   argument of which each value has that rate for itself;
-/// * `batch(size = 100, wait = "5s")`: one run for up to 100 messages, of which the first waits for 5 s at most. The
-///   function takes a `Vec`, of which each message has an element. See `pikake::jobs::RunBatch`;
+/// * `unique_for = "10m"`: the job is the only one with its arguments until it has ended, and for
+///   that length at most; `unique_until = "begun"` or `"elapsed"` ends that earlier or later, and
+///   `unique_by = "customer"` looks at that argument alone.
+/// * `rate = "10/s"` (`/m`, `/h`): how often each worker begins the job at most;
+///   `rate_by = "customer"`: the argument of which each value has that rate for itself;
+/// * `batch(size = 100, wait = "5s")`: one run for up to 100 messages, of which the first waits for
+///   5 s at most. The function takes a `Vec`, of which each message has an element. See
+///   `pikake::jobs::RunBatch`;
 /// * `crate = path`: the path of `pikake::jobs`, if another.
 ///
 /// Lengths are `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
@@ -173,27 +179,31 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a client and a server of a trait, for calls between processes.
 ///
-/// For a trait `Accounts`, `AccountsClient` has the same methods and calls them at a server. `AccountsServer` offers an
-/// implementation of the trait to clients. An `Rc` of an implementation is one as well. See `pikake::rpc`.
+/// For a trait `Accounts`, `AccountsClient` has the same methods and calls them at a server.
+/// `AccountsServer` offers an implementation of the trait to clients. An `Rc` of an implementation
+/// is one as well. See `pikake::rpc`.
 ///
 /// # Methods
 ///
-/// Each method is an `async fn` that takes `&self` and owned arguments. serde must be able to write and to read the
-/// arguments and the answer. Neither the trait nor a method has type parameters or lifetimes.
+/// Each method is an `async fn` that takes `&self` and owned arguments. serde must be able to write
+/// and to read the arguments and the answer. Neither the trait nor a method has type parameters or
+/// lifetimes.
 ///
-/// If the return type is written as a `Result`, the client gets the error as `rpc::Error::Service`. An alias with
-/// another name is a value like any other.
+/// If the return type is written as a `Result`, the client gets the error as `rpc::Error::Service`.
+/// An alias with another name is a value like any other.
 ///
-/// A method may have a body, which implementations without the method use. The client calls the server all the same.
+/// A method may have a body, which implementations without the method use. The client calls the
+/// server all the same.
 ///
-/// The client has a `new`, a `clone` and a constant `METHODS` of its own. A method that clients call by such a name has
-/// another one in the trait, and the attribute `name`.
+/// The client has a `new`, a `clone` and a constant `METHODS` of its own. A method that clients
+/// call by such a name has another one in the trait, and the attribute `name`.
 ///
 /// Attributes of methods:
 ///
-/// * `#[idempotent]`: another attempt does no harm, so the client tries again though the first attempt may have been
-///   executed;
-/// * `#[notice]`: nothing is returned, and the client does not wait; a notice has no value, and is not `idempotent`;
+/// * `#[idempotent]`: another attempt does no harm, so the client tries again though the first
+///   attempt may have been executed;
+/// * `#[notice]`: nothing is returned, and the client does not wait; a notice has no value, and is
+///   not `idempotent`;
 /// * `#[name = "…"]`: the method's name in messages; by default that in the trait;
 /// * `cfg`, `doc` and `deprecated`: also for the client's method.
 ///
@@ -214,7 +224,8 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// A type that cannot travel does not compile: serde cannot write an `io::Error`, and nobody owns a `&str`.
+/// A type that cannot travel does not compile: serde cannot write an `io::Error`, and nobody owns a
+/// `&str`.
 ///
 /// ```compile_fail,E0277
 /// #[pikake::service]

@@ -1,11 +1,11 @@
 //! `select!`: waits for the first of several futures.
 //!
-//! The expansion polls all branches in one `poll_fn`, whose output is a variant of an enum made for this call. The
-//! futures are in a block of their own, so they are dropped before the handler runs. The handler is outside of any
-//! closure, so it may `return`, `break` and await.
+//! The expansion polls all branches in one `poll_fn`, whose output is a variant of an enum made for
+//! this call. The futures are in a block of their own, so they are dropped before the handler runs.
+//! The handler is outside of any closure, so it may `return`, `break` and await.
 //!
-//! A pattern that can fail is tried without taking the value apart: an arm with the pattern has a guard that notes
-//! the match and refuses, and the next arm takes the whole value.
+//! A pattern that can fail is tried without taking the value apart: an arm with the pattern has a
+//! guard that notes the match and refuses, and the next arm takes the whole value.
 
 use proc_macro2::{Ident, Span, TokenStream as Tokens};
 use quote::quote_spanned;

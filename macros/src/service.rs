@@ -1,7 +1,8 @@
 //! `#[pikake::service]`: makes a client and a server of a trait.
 //!
-//! The trait stays as it is, without the attributes that are the service's own. The client has a method for each of the
-//! trait's. The server finds a method by its index, counted without those that a `cfg` leaves out.
+//! The trait stays as it is, without the attributes that are the service's own. The client has a
+//! method for each of the trait's. The server finds a method by its index, counted without those
+//! that a `cfg` leaves out.
 
 use std::collections::BTreeSet;
 

@@ -182,7 +182,8 @@ impl Encode for LengthDelimited {
     }
 }
 
-/// Lines of text, each ended by `\n` or `\r\n`, and written with `\n`. The last line may lack its end.
+/// Lines of text, each ended by `\n` or `\r\n`, and written with `\n`. The last line may lack its
+/// end.
 ///
 /// # Examples
 ///

@@ -35,12 +35,13 @@ macro_rules! datagrams {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is none. A call that is dropped or interrupted takes none.
+        /// An interruption point while there is none. A call that is dropped or interrupted takes
+        /// none.
         ///
         /// # Errors
         ///
-        /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
-        /// task waits to receive; [`Closed`](pikake_traps::Closed).
+        /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if
+        /// another task waits to receive; [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
@@ -113,8 +114,8 @@ macro_rules! datagrams {
         ///
         /// # Errors
         ///
-        /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
-        /// task waits to send; [`Closed`](pikake_traps::Closed).
+        /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if
+        /// another task waits to send; [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///

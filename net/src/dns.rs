@@ -18,7 +18,8 @@
 //! truncated answer. hickory takes ids and ports from the system's random numbers, and rates its
 //! servers by the system's clock, so in a simulation both are independent of the seed.
 //!
-//! hickory-resolver itself, in the version of these types, is the module `hickory_resolver` in this one.
+//! hickory-resolver itself, in the version of these types, is the module `hickory_resolver` in this
+//! one.
 
 use std::fmt;
 use std::future::Future;

@@ -15,8 +15,8 @@ use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 
 /// The interruption that caused an error, if there is one.
 ///
-/// Searches the error and all its sources. The cancel of a task that was joined is no interruption of the joiner: an
-/// error made from [`TaskError::Cancelled`] has none.
+/// Searches the error and all its sources. The cancel of a task that was joined is no interruption
+/// of the joiner: an error made from [`TaskError::Cancelled`] has none.
 ///
 /// # Examples
 ///

@@ -56,8 +56,8 @@ impl<R: Read, D: Decode> FramedReader<R, D> {
     ///
     /// # Errors
     ///
-    /// The codec's error; the stream's error; the interruption; [`LimitExceeded`] if the codec finds
-    /// no message within its limit.
+    /// The codec's error; the stream's error; the interruption; [`LimitExceeded`] if the codec
+    /// finds no message within its limit.
     pub async fn next(&mut self) -> io::Result<Option<D::Item>> {
         loop {
             {

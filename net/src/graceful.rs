@@ -262,8 +262,9 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///
 /// # Errors
 ///
-/// [`ListenerFailed`], with the same report. A requested end, an interruption and a closed listener are no errors, so a
-/// program that returns this result exits with the code 0 when a signal ends it.
+/// [`ListenerFailed`], with the same report. A requested end, an interruption and a closed listener
+/// are no errors, so a program that returns this result exits with the code 0 when a signal ends
+/// it.
 ///
 /// # Panics
 ///

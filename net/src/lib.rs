@@ -48,8 +48,8 @@
 //!
 //! # How sockets wait
 //!
-//! The kernel defines a socket: this module names no descriptor, poller or system call, so the same program
-//! runs on sockets of the operating system and on those of a simulator.
+//! The kernel defines a socket: this module names no descriptor, poller or system call, so the same
+//! program runs on sockets of the operating system and on those of a simulator.
 //!
 //! Every operation *attempts, and while the attempt would block, waits for readiness*. So an
 //! operation that is possible now does not wait, an interruption never hits an operation that

@@ -31,9 +31,9 @@ macro_rules! listening {
         ///
         /// # Errors
         ///
-        /// The system's error, where a lack of descriptors or memory is temporary; the interruption;
-        /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to accept;
-        /// [`Closed`](pikake_traps::Closed).
+        /// The system's error, where a lack of descriptors or memory is temporary; the
+        /// interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to
+        /// accept; [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
@@ -49,7 +49,8 @@ macro_rules! listening {
 
         /// Accepts up to `most` connections, waiting until there is one.
         ///
-        /// Takes one wait for a burst of clients, where [`accept`](Self::accept) takes one for each.
+        /// Takes one wait for a burst of clients, where [`accept`](Self::accept) takes one for
+        /// each.
         ///
         /// # Examples
         ///
@@ -66,11 +67,13 @@ macro_rules! listening {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is none. A call that is dropped or interrupted takes none.
+        /// An interruption point while there is none. A call that is dropped or interrupted takes
+        /// none.
         ///
         /// # Errors
         ///
-        /// As for [`accept`](Self::accept). An error after the first connection is left for the next call.
+        /// As for [`accept`](Self::accept). An error after the first connection is left for
+        /// the next call.
         ///
         /// # Panics
         ///

@@ -1,7 +1,8 @@
 //! One server on several kernels.
 //!
 //! Each kernel has a listener of its own at the same address, and the system distributes the
-//! connections. The kernels are given as handles: this crate asks kernels for things and starts none.
+//! connections. The kernels are given as handles: this crate asks kernels for things and starts
+//! none.
 
 use std::future::Future;
 use std::io;
@@ -17,11 +18,12 @@ use crate::tcp::TcpListener;
 /// kernel first, the others in their order.
 ///
 /// `serve` is sent to each kernel, and called there with the kernel's listener. Its future is the
-/// server of that kernel, as [`serve_until`](crate::serve_until). A future need not be `Send`, and the
-/// report that it returns must be.
+/// server of that kernel, as [`serve_until`](crate::serve_until). A future need not be `Send`, and
+/// the report that it returns must be.
 ///
-/// An interruption, as by a signal, cancels all servers, and each may end gracefully. The first server
-/// that fails, as by its listener or a panic, cancels the others in the same way; see [`on_kernels`].
+/// An interruption, as by a signal, cancels all servers, and each may end gracefully. The first
+/// server that fails, as by its listener or a panic, cancels the others in the same way; see
+/// [`on_kernels`].
 ///
 /// # Examples
 ///

@@ -80,7 +80,8 @@ impl ResolverBuilder {
         self
     }
 
-    /// Sets the TTL of answers without one, instead of [`DEFAULT_TTL`]. With zero they are not cached.
+    /// Sets the TTL of answers without one, instead of [`DEFAULT_TTL`]. With zero they are not
+    /// cached.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self

@@ -53,7 +53,8 @@ impl Socket {
         &self.waits
     }
 
-    /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction begins.
+    /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction
+    /// begins.
     #[inline]
     fn begin(&self, direction: Option<Direction>) {
         #[cfg(any(feature = "tokio-io", feature = "futures-io"))]

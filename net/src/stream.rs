@@ -330,7 +330,8 @@ macro_rules! whole {
 
         /// Ends one or both directions.
         ///
-        /// If writing is ended, the peer reads the end of the stream. The other direction continues.
+        /// If writing is ended, the peer reads the end of the stream. The other direction
+        /// continues.
         ///
         /// # Examples
         ///

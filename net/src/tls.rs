@@ -148,8 +148,8 @@ pub struct Identity {
 impl Identity {
     /// Reads PEM: the certificate followed by its chain, and the key (PKCS#8, PKCS#1 or SEC1).
     ///
-    /// A certificate that has expired or is not valid yet is logged (`tracing`, level `warn`), with its
-    /// subject and the date.
+    /// A certificate that has expired or is not valid yet is logged (`tracing`, level `warn`), with
+    /// its subject and the date.
     ///
     /// # Errors
     ///
@@ -310,7 +310,8 @@ impl TlsConnector {
         Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
     }
 
-    /// A connector that offers these protocols, best first (ALPN), and is like this one in everything else.
+    /// A connector that offers these protocols, best first (ALPN), and is like this one in
+    /// everything else.
     pub fn with_alpn<P: Into<Vec<u8>>>(&self, protocols_: impl IntoIterator<Item = P>) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.alpn_protocols = protocols(protocols_);
@@ -380,7 +381,8 @@ impl TlsAcceptorBuilder {
         Ok(self)
     }
 
-    /// Sets the supported protocols, best first (ALPN). A client that offers only others is refused.
+    /// Sets the supported protocols, best first (ALPN). A client that offers only others is
+    /// refused.
     pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols_: impl IntoIterator<Item = P>) -> Self {
         self.alpn = protocols(protocols_);
         self
@@ -436,7 +438,8 @@ impl TlsAcceptor {
         TlsAcceptorBuilder { identity, client_roots: None, alpn: Vec::new(), timeout }
     }
 
-    /// Takes a configuration of rustls, for options that the builder lacks, as several certificates.
+    /// Takes a configuration of rustls, for options that the builder lacks, as several
+    /// certificates.
     pub fn with_config(config: impl Into<Arc<ServerConfig>>) -> Self {
         Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
     }
@@ -456,8 +459,8 @@ impl TlsAcceptor {
         shake_hands(stream, self.timeout, || "TLS handshake with a client".to_owned()).await
     }
 
-    /// Wraps a listener, so that its connections are TLS streams and handshakes run beside the accept
-    /// loop. See [`TlsListener`].
+    /// Wraps a listener, so that its connections are TLS streams and handshakes run beside the
+    /// accept loop. See [`TlsListener`].
     pub fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
         TlsListener::new(listener, self.clone())
     }

@@ -108,8 +108,8 @@ impl UnixStream {
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
-    /// The process at the other end, as the system has noted when the stream was connected: a server can
-    /// trust what it says of the user.
+    /// The process at the other end, as the system has noted when the stream was connected: a
+    /// server can trust what it says of the user.
     ///
     /// # Examples
     ///

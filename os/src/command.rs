@@ -127,7 +127,8 @@ impl Command {
         self
     }
 
-    /// Sets the limit of bytes that [`output`](Self::output) takes from each stream; none by default.
+    /// Sets the limit of bytes that [`output`](Self::output) takes from each stream; none by
+    /// default.
     pub fn limit(&mut self, bytes: usize) -> &mut Self {
         self.policy.limit = bytes;
         self

@@ -5,8 +5,8 @@
 //!
 //! * *One at a time.* An operation begins when the previous one has ended, even if that was
 //!   abandoned. An interruption during this wait has no effect on the file.
-//! * *pikake keeps the position.* A read moves it when its bytes are delivered, so an abandoned read
-//!   takes nothing. A write moves it in its thread, by the number of bytes written.
+//! * *pikake keeps the position.* A read moves it when its bytes are delivered, so an abandoned
+//!   read takes nothing. A write moves it in its thread, by the number of bytes written.
 //! * *A write that has begun is finished.* If it is interrupted, it still takes all its data. If it
 //!   then fails, the next operation returns that error and does nothing else.
 
@@ -167,8 +167,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// The system's, with the path; the interruption; [`Unsupported`](io::ErrorKind::Unsupported), in
-    /// a simulation. A pipe or a terminal has no positions: `Illegal seek`.
+    /// The system's, with the path; the interruption; [`Unsupported`](io::ErrorKind::Unsupported),
+    /// in a simulation. A pipe or a terminal has no positions: `Illegal seek`.
     ///
     /// # Panics
     ///
@@ -242,8 +242,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// The system's, as for a file without positions; [`Unsupported`](io::ErrorKind::Unsupported), in
-    /// a simulation.
+    /// The system's, as for a file without positions; [`Unsupported`](io::ErrorKind::Unsupported),
+    /// in a simulation.
     ///
     /// # Panics
     ///
@@ -335,8 +335,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a position before the file's beginning; the
-    /// interruption; a [`LostWrite`].
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a position before the file's beginning;
+    /// the interruption; a [`LostWrite`].
     #[track_caller]
     pub fn seek(&self, to: SeekFrom) -> impl Future<Output = io::Result<u64>> {
         self.call(Location::caller(), move |state| state.seek(to))

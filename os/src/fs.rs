@@ -113,7 +113,8 @@ macro_rules! of_two_paths {
 of_two_paths! {
     /// Copies a file with its permissions, replacing an existing one; returns its length.
     copy: "copy", "to", std::fs::copy => u64;
-    /// Renames a file or directory, replacing an existing file. Within one file system this is atomic.
+    /// Renames a file or directory, replacing an existing file. Within one file system this is
+    /// atomic.
     rename: "rename", "to", std::fs::rename => ();
     /// Creates a hard link `to` for the file `from`.
     hard_link: "link", "as", std::fs::hard_link => ();

@@ -1,7 +1,7 @@
 //! Events of `tracing` on standard error, for programs that have set no subscriber.
 //!
-//! pikake, like other libraries, reports crashes, long steps and lost connections as events. Without a subscriber
-//! nobody sees them.
+//! pikake, like other libraries, reports crashes, long steps and lost connections as events.
+//! Without a subscriber nobody sees them.
 
 use std::env::{self, VarError};
 use std::future::{Future, poll_fn};
@@ -20,16 +20,17 @@ const DEFAULT: LevelFilter = LevelFilter::WARN;
 
 /// Prints the events of `tracing` to standard error, unless the program has set a subscriber.
 ///
-/// The function sets a global subscriber, which prints a line for each warning and error. The variable `RUST_LOG`
-/// chooses other events: `RUST_LOG=debug`, `RUST_LOG=warn,my_app=trace`, `RUST_LOG=off`. If the variable cannot be
-/// read, the subscriber says so and prints warnings and errors. A line that cannot be written is lost.
+/// The function sets a global subscriber, which prints a line for each warning and error. The
+/// variable `RUST_LOG` chooses other events: `RUST_LOG=debug`, `RUST_LOG=warn,my_app=trace`,
+/// `RUST_LOG=off`. If the variable cannot be read, the subscriber says so and prints warnings and
+/// errors. A line that cannot be written is lost.
 ///
 /// If the program has set any subscriber before, global or scoped, the function does nothing.
 ///
-/// `#[pikake::main]` calls this function after the first step of the main task, so a program that wants another
-/// subscriber sets that one before its first `await`. A later attempt fails, and `tracing_subscriber::fmt::init()`
-/// panics then. Programs that set their subscriber later turn the default feature `log-to-stderr` off.
-/// `pikake::run` and `Kernel::run` do not call this function.
+/// `#[pikake::main]` calls this function after the first step of the main task, so a program that
+/// wants another subscriber sets that one before its first `await`. A later attempt fails, and
+/// `tracing_subscriber::fmt::init()` panics then. Programs that set their subscriber later turn the
+/// default feature `log-to-stderr` off. `pikake::run` and `Kernel::run` do not call this function.
 ///
 /// # Examples
 ///

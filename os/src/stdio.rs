@@ -237,8 +237,8 @@ macro_rules! written {
             ///
             /// # Errors
             ///
-            /// The system's error, as [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the reader is gone,
-            /// with the number of bytes that were written; the interruption;
+            /// The system's error, as [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the reader is
+            /// gone, with the number of bytes that were written; the interruption;
             /// [`Unsupported`](io::ErrorKind::Unsupported), in a simulation.
             ///
             /// # Panics

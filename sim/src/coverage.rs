@@ -58,7 +58,8 @@ impl Coverage {
         self
     }
 
-    /// The places whose `sometimes!` never held, and the expected conditions that were never reached.
+    /// The places whose `sometimes!` never held, and the expected conditions that were never
+    /// reached.
     pub fn never(&self) -> impl Iterator<Item = String> {
         let never = self.places.iter().filter(|(_, seen)| !seen.always && seen.held == 0);
         let never =
@@ -119,7 +120,8 @@ macro_rules! sometimes {
     };
 }
 
-/// Asserts a condition that must hold whenever this place is reached, and counts it for the coverage.
+/// Asserts a condition that must hold whenever this place is reached, and counts it for the
+/// coverage.
 ///
 /// # Examples
 ///

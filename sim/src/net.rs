@@ -52,7 +52,8 @@ pub struct Network {
 }
 
 impl Default for Network {
-    /// A network without faults: latencies of 0.5 to 5 ms between hosts, and up to 50 µs within one.
+    /// A network without faults: latencies of 0.5 to 5 ms between hosts, and up to 50 µs within
+    /// one.
     fn default() -> Self {
         let (least, most) = (Duration::from_micros(500), Duration::from_millis(5));
         Self {

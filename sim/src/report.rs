@@ -151,7 +151,8 @@ pub struct Failure {
     pub events: Vec<String>,
     /// The tasks of each host, with their waits.
     pub tasks: String,
-    /// Which tasks wait for which, and the deadlocks among them, if the run came to a stop or was too long.
+    /// Which tasks wait for which, and the deadlocks among them, if the run came to a stop or was
+    /// too long.
     pub waits: String,
     /// The name of the test, if it is known.
     pub test: Option<String>,

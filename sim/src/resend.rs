@@ -1,9 +1,10 @@
 //! Transmission and retransmission of segments.
 //!
-//! Segments have numbers, and arrive in their order. A segment whose link is cut is *held* by its sender, with all
-//! later segments, also with those that arrive before it was sent again. A timer sends them again, at doubling intervals.
-//! A sender whose return link is cut gets no acknowledgements, and gives up in the same time. Segments that wait for one
-//! of a sender that is gone are lost.
+//! Segments have numbers, and arrive in their order. A segment whose link is cut is *held* by its
+//! sender, with all later segments, also with those that arrive before it was sent again. A timer
+//! sends them again, at doubling intervals. A sender whose return link is cut gets no
+//! acknowledgements, and gives up in the same time. Segments that wait for one of a sender that is
+//! gone are lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -61,8 +61,8 @@
 //! * a cancel while it waits: the wait is interrupted;
 //! * a cancel when it has its answer, before the next step: the answer counts, and the next wait
 //!   is interrupted;
-//! * an expiry of a scope around the whole program, at every instant at which the task began to wait
-//!   or went on.
+//! * an expiry of a scope around the whole program, at every instant at which the task began to
+//!   wait or went on.
 //!
 //! So each run has exactly one cause. The path that a program takes after an interruption is not
 //! interrupted itself.
@@ -351,6 +351,7 @@ pub struct Report {
     pub cancels: usize,
     /// The runs with a timeout.
     pub timeouts: usize,
-    /// The runs whose interruption did not happen: the program took another path, or had ended before.
+    /// The runs whose interruption did not happen: the program took another path, or had ended
+    /// before.
     pub missed: usize,
 }

@@ -12,7 +12,8 @@ pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Writes the events over those of the run before. So the file of a failed run, the last one, stays.
+/// Writes the events over those of the run before. So the file of a failed run, the last one,
+/// stays.
 pub(crate) fn write(events: &[LogEvent], names: &[String]) {
     let Some(path) = std::env::var_os(VARIABLE) else { return };
     let written = std::fs::File::create(&path).and_then(|file| {

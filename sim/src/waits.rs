@@ -1,7 +1,8 @@
 //! Which tasks of a world that has failed wait for which.
 //!
-//! A task tells what it waits for only while it is polled. So each task is polled once more, after the end of the run:
-//! time stands still, the log does not note the steps, and the kernels catch panics of the tasks.
+//! A task tells what it waits for only while it is polled. So each task is polled once more, after
+//! the end of the run: time stands still, the log does not note the steps, and the kernels catch
+//! panics of the tasks.
 
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +28,8 @@ impl fmt::Display for Key<'_> {
     }
 }
 
-/// The waits of a world that has failed, in words. `is_over`: no event is due, so no waker can be called.
+/// The waits of a world that has failed, in words. `is_over`: no event is due, so no waker can be
+/// called.
 pub(crate) fn waits_of(world: &World, is_over: bool) -> String {
     // What a panic has left is only read.
     let inspected = || world.hosts.iter().for_each(inspect);

@@ -17,7 +17,8 @@ use crate::socket::Key;
 
 /// One direction between two hosts.
 ///
-/// Losses delay a TCP connection, which sends lost segments again. Lost datagrams are not sent again.
+/// Losses delay a TCP connection, which sends lost segments again. Lost datagrams are not sent
+/// again.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Link {
@@ -169,7 +170,8 @@ pub(crate) enum PendingEvent {
     Connect { from: Key, to: SocketAddr, tries: u32 },
     /// An attempt to connect times out.
     ConnectTimeout(Key),
-    /// A segment arrives. A reset by a host without such a connection has no sender. Resets have no number.
+    /// A segment arrives. A reset by a host without such a connection has no sender. Resets have no
+    /// number.
     Segment {
         from: Option<Key>,
         from_host: usize,

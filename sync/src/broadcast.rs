@@ -128,7 +128,8 @@ impl<T> Sender<T> {
         self
     }
 
-    /// Sends an item to all receivers, and returns their number. Without receivers, the item is dropped.
+    /// Sends an item to all receivers, and returns their number. Without receivers, the item is
+    /// dropped.
     pub fn send(&self, item: T) -> usize {
         let receivers = self.0.receivers.get();
         if receivers == 0 {
@@ -191,7 +192,8 @@ pub struct Receiver<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Receives the next item, waiting until there is one; `None` once the channel is closed and empty.
+    /// Receives the next item, waiting until there is one; `None` once the channel is closed and
+    /// empty.
     ///
     /// # Cancellation
     ///

@@ -165,8 +165,8 @@ impl<T> Error for PutError<T> {
     }
 }
 
-/// Drops the item. `BrokenPipe` if the queue is closed, `WouldBlock` if it is full, `TimedOut` after
-/// the timeout of the call. Otherwise as the conversion from [`Interrupted`].
+/// Drops the item. `BrokenPipe` if the queue is closed, `WouldBlock` if it is full, `TimedOut`
+/// after the timeout of the call. Otherwise as the conversion from [`Interrupted`].
 impl<T> From<PutError<T>> for io::Error {
     fn from(error: PutError<T>) -> Self {
         let kind = match error.why {

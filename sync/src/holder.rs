@@ -2,11 +2,11 @@
 //!
 //! Taking a lock stores three words. `Debug` looks the task up.
 //!
-//! A task that waits for a lock of its own may be right: another branch of a `join!` holds the lock, and releases
-//! it. So the wait is neither an error nor a panic, and a warning comes in two steps. A task that nothing else can
-//! make ready is reported at once: none of its branches has another wait, and no foreign future has its waker. Any
-//! other task is reported if the wait lasts long. A guard that was moved to another task cannot be told from one
-//! that the task still has.
+//! A task that waits for a lock of its own may be right: another branch of a `join!` holds the
+//! lock, and releases it. So the wait is neither an error nor a panic, and a warning comes in two
+//! steps. A task that nothing else can make ready is reported at once: none of its branches has
+//! another wait, and no foreign future has its waker. Any other task is reported if the wait lasts
+//! long. A guard that was moved to another task cannot be told from one that the task still has.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,15 +18,16 @@ use pikake_traps::{
     yield_now,
 };
 
-/// How long a task waits for a lock of its own before a warning, if another branch may release the lock. That
-/// seldom takes this long.
+/// How long a task waits for a lock of its own before a warning, if another branch may release the
+/// lock. That seldom takes this long.
 const OWN_LOCK_REPORT: Duration = Duration::from_secs(1);
 
 /// The task that took a lock last. The lock knows whether the task still holds it.
 #[derive(Default)]
 pub(crate) struct Holder {
     task: Cell<TaskMark>,
-    /// The call that took the lock. `None` if the lock was handed over and its new holder has not run since.
+    /// The call that took the lock. `None` if the lock was handed over and its new holder has not
+    /// run since.
     place: Cell<Option<&'static Location<'static>>>,
 }
 
@@ -48,8 +49,8 @@ impl Holder {
         self.place.get().is_some() && !task.is_none() && task == TaskMark::current()
     }
 
-    /// The description of a lock for listings. `verb` is how the holder has the lock, and `queue` has the lock's
-    /// permit.
+    /// The description of a lock for listings. `verb` is how the holder has the lock, and `queue`
+    /// has the lock's permit.
     pub(crate) fn about(&self, lock: &str, verb: &str, queue: &WaitQueue) -> About {
         if self.place.get().is_some() {
             let about = About::new(format!("{lock}, {verb} by {self:?}"));
@@ -88,7 +89,8 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// Warns if the current task, which begins to wait for a lock of its own, cannot go on, or waits for long.
+/// Warns if the current task, which begins to wait for a lock of its own, cannot go on, or waits
+/// for long.
 #[cold]
 pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'static>) {
     // The caller has found that the current task holds the lock.

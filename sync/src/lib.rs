@@ -41,18 +41,19 @@
 //!
 //! # Common rules
 //!
-//! * **Waiters are served in order.** A lock, permit or item that is handed over belongs to the waiter
-//!   even before it runs; no later caller can take it. Operations that need not wait do not suspend.
+//! * **Waiters are served in order.** A lock, permit or item that is handed over belongs to the
+//!   waiter even before it runs; no later caller can take it. Operations that need not wait do not
+//!   suspend.
 //! * **Every wait is an interruption point**, and returns the interruption as an error. A hand-over
-//!   before the waiter's next poll wins over a cancel or a deadline. An operation that need not wait
-//!   is done even when an interruption is due; the next wait returns that.
-//! * **Nothing is lost.** A lock, permit or item that was handed to a waiter goes to the next waiter if
-//!   the first is dropped uncollected. An error returns the item that was not put. An interrupted
-//!   waiter leaves the wait queue in the same poll.
+//!   before the waiter's next poll wins over a cancel or a deadline. An operation that need not
+//!   wait is done even when an interruption is due; the next wait returns that.
+//! * **Nothing is lost.** A lock, permit or item that was handed to a waiter goes to the next
+//!   waiter if the first is dropped uncollected. An error returns the item that was not put. An
+//!   interrupted waiter leaves the wait queue in the same poll.
 //! * **`Debug` shows** the holder and the number of waiters.
 //!
-//! Everything except [`shared`] consists of traps alone: it runs on any kernel, belongs to the kernel
-//! that first waits on it (until that kernel is gone), and uses no atomic operations.
+//! Everything except [`shared`] consists of traps alone: it runs on any kernel, belongs to the
+//! kernel that first waits on it (until that kernel is gone), and uses no atomic operations.
 
 #![forbid(unsafe_code)]
 

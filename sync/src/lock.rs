@@ -30,8 +30,8 @@ impl Lock {
         self.name = Name::new(name);
     }
 
-    /// Takes the lock if it is free and has no waiters. A lock that was granted in an ended kernel is free too,
-    /// but only after `recover`.
+    /// Takes the lock if it is free and has no waiters. A lock that was granted in an ended kernel
+    /// is free too, but only after `recover`.
     pub(crate) fn try_lock(&self, place: &'static Location<'static>) -> bool {
         self.take(place) || {
             self.permit.recover();

@@ -100,7 +100,8 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the item: the time is up, the wait was interrupted, or the receiver is gone.
+    /// [`SendError`], with the item: the time is up, the wait was interrupted, or the receiver is
+    /// gone.
     ///
     /// # Panics
     ///
@@ -167,7 +168,8 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Receives the next item, waiting until there is one; `None` once the channel is closed and empty.
+    /// Receives the next item, waiting until there is one; `None` once the channel is closed and
+    /// empty.
     ///
     /// # Cancellation
     ///

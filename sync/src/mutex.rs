@@ -63,9 +63,9 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     ///
-    /// A task that holds the lock and waits for it again waits forever, unless another branch of the task (of
-    /// a `join!`, say) releases the lock. A warning names both places: at once if the task waits for nothing else,
-    /// otherwise after a second.
+    /// A task that holds the lock and waits for it again waits forever, unless another branch of
+    /// the task (of a `join!`, say) releases the lock. A warning names both places: at once if the
+    /// task waits for nothing else, otherwise after a second.
     ///
     /// # Cancellation
     ///

@@ -1,8 +1,9 @@
 //! Notifications without a value: one waiter at a time, or all at once.
 //!
-//! A notification is a permit. A call of `notify_all` begins a new round, and gives each waiter of the old one a permit,
-//! so that all of them leave the queue. A waiter whose round is over returns, and leaves its permit uncollected. That
-//! goes on to the next waiter if `notify_one` had given it, and otherwise is withdrawn.
+//! A notification is a permit. A call of `notify_all` begins a new round, and gives each waiter of
+//! the old one a permit, so that all of them leave the queue. A waiter whose round is over returns,
+//! and leaves its permit uncollected. That goes on to the next waiter if `notify_one` had given it,
+//! and otherwise is withdrawn.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,14 +20,15 @@ use crate::permits::{PermitRequest, Taking};
 ///
 /// A `Notify` has no value: waiters look at state of their own after a notification.
 ///
-/// * [`notify_one`](Self::notify_one) notifies the waiter that came first. Without a waiter the `Notify` keeps the
-///   notification for the next [`notified`](Self::notified). It keeps one, however often the call is repeated.
+/// * [`notify_one`](Self::notify_one) notifies the waiter that came first. Without a waiter the
+///   `Notify` keeps the notification for the next [`notified`](Self::notified). It keeps one,
+///   however often the call is repeated.
 /// * [`notify_all`](Self::notify_all) notifies all current waiters, and keeps nothing.
 ///
 /// # Examples
 ///
-/// A consumer that sleeps while there is no work. The notification that comes before the consumer waits is not
-/// lost:
+/// A consumer that sleeps while there is no work. The notification that comes before the consumer
+/// waits is not lost:
 ///
 /// ```
 /// use pikake::sync::Notify;
@@ -66,8 +68,8 @@ pub struct Notify {
     permits: WaitQueue,
     /// The number of calls of `notify_all`.
     round: Cell<u64>,
-    /// The waiters that were in the queue, or notified, when their round ended, and that have not left since. Each
-    /// has a permit.
+    /// The waiters that were in the queue, or notified, when their round ended, and that have not
+    /// left since. Each has a permit.
     ended: Cell<usize>,
     /// The number of those permits that are from `notify_one`.
     ended_ones: Cell<usize>,
@@ -92,17 +94,19 @@ impl Notify {
         self
     }
 
-    /// Notifies the waiter that came first. Without a waiter, the next [`notified`](Self::notified) returns at once.
+    /// Notifies the waiter that came first. Without a waiter, the next [`notified`](Self::notified)
+    /// returns at once.
     pub fn notify_one(&self) {
         self.settle();
         self.permits.give(1);
         self.keep_one();
     }
 
-    /// Notifies all calls of [`notified`](Self::notified) that were made before, also those not polled yet.
+    /// Notifies all calls of [`notified`](Self::notified) that were made before, also those not
+    /// polled yet.
     ///
-    /// No notification is kept. A notification of [`notify_one`](Self::notify_one) that a waiter has not collected
-    /// yet goes on to the next waiter, or is kept.
+    /// No notification is kept. A notification of [`notify_one`](Self::notify_one) that a waiter
+    /// has not collected yet goes on to the next waiter, or is kept.
     #[doc(alias = "notify_waiters")]
     pub fn notify_all(&self) {
         self.settle();
@@ -117,9 +121,10 @@ impl Notify {
     ///
     /// # Cancellation
     ///
-    /// The wait is an interruption point. A waiter that is interrupted or dropped leaves its place in the queue. A
-    /// notification of [`notify_one`](Self::notify_one) that it has not collected goes to the next waiter, or is
-    /// kept. The notification wins over an interruption that comes before the waiter runs.
+    /// The wait is an interruption point. A waiter that is interrupted or dropped leaves its place
+    /// in the queue. A notification of [`notify_one`](Self::notify_one) that it has not collected
+    /// goes to the next waiter, or is kept. The notification wins over an interruption that comes
+    /// before the waiter runs.
     ///
     /// # Errors
     ///

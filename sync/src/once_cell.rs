@@ -29,7 +29,8 @@ use crate::signals::{Signals, signal};
 #[derive(Default)]
 pub struct OnceCell<T> {
     value: std::cell::OnceCell<T>,
-    /// The task that initialises the value. [`TaskMark::NONE`] also if no task does, but a future outside of tasks.
+    /// The task that initialises the value. [`TaskMark::NONE`] also if no task does, but a future
+    /// outside of tasks.
     maker: Cell<TaskMark>,
     is_being_made: Cell<bool>,
     waiters: WaitQueue,
@@ -76,12 +77,13 @@ impl<T> OnceCell<T> {
         self.value.into_inner()
     }
 
-    /// Returns the value. Calls `make` if there is none, or waits while another task initialises it.
+    /// Returns the value. Calls `make` if there is none, or waits while another task initialises
+    /// it.
     ///
     /// # Cancellation
     ///
-    /// The wait for another task is an interruption point. `make` handles its own interruptions, and
-    /// its output is the value. If the future is dropped, the next waiter tries.
+    /// The wait for another task is an interruption point. `make` handles its own interruptions,
+    /// and its output is the value. If the future is dropped, the next waiter tries.
     ///
     /// # Errors
     ///
@@ -98,7 +100,8 @@ impl<T> OnceCell<T> {
         self.get_or_try_init(async || Ok(make().await))
     }
 
-    /// [`get_or_init`](Self::get_or_init) with a `make` that may fail, by an interruption or otherwise.
+    /// [`get_or_init`](Self::get_or_init) with a `make` that may fail, by an interruption or
+    /// otherwise.
     ///
     /// # Cancellation
     ///
@@ -106,8 +109,8 @@ impl<T> OnceCell<T> {
     ///
     /// # Errors
     ///
-    /// The error of `make`; the next waiter tries. [`Interrupted`], converted to that type, while it
-    /// waited for another task.
+    /// The error of `make`; the next waiter tries. [`Interrupted`], converted to that type, while
+    /// it waited for another task.
     ///
     /// # Panics
     ///

@@ -1,7 +1,8 @@
 //! Waits for the permits of a wait queue, as locks, semaphores and queues of items use them.
 //!
-//! The primitive keeps its free permits in a [`WaitQueue`] and releases them. The kernel grants them to waiters
-//! in order. A permit that a waiter did not collect is free again once the waiter has left.
+//! The primitive keeps its free permits in a [`WaitQueue`] and releases them. The kernel grants
+//! them to waiters in order. A permit that a waiter did not collect is free again once the waiter
+//! has left.
 
 use std::panic::Location;
 use std::pin::Pin;

@@ -6,13 +6,13 @@
 //!                                                 [ getters ] ───┘ one permit for each item
 //! ```
 //!
-//! *Each item is a permit* of the queue of getters. A getter takes a permit, then the item. A permit that was granted
-//! to a getter reserves an item, which stays in the queue until the getter runs. So the queue
-//! still holds the item if the getter is dropped.
+//! *Each item is a permit* of the queue of getters. A getter takes a permit, then the item. A
+//! permit that was granted to a getter reserves an item, which stays in the queue until the getter
+//! runs. So the queue still holds the item if the getter is dropped.
 //!
-//! *A putter that waits* adds its item to the pending items. A call that makes room moves the first pending
-//! item to the items, and grants the item's putter a permit, which ends the `put`. Putters and
-//! their pending items have the same order, and leave together.
+//! *A putter that waits* adds its item to the pending items. A call that makes room moves the first
+//! pending item to the items, and grants the item's putter a permit, which ends the `put`. Putters
+//! and their pending items have the same order, and leave together.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -189,7 +189,8 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: the time is up, the wait was interrupted, or the queue is closed.
+    /// [`PutError`], with the item: the time is up, the wait was interrupted, or the queue is
+    /// closed.
     ///
     /// # Panics
     ///
@@ -369,7 +370,8 @@ impl<S: Store> AnyQueue<S> {
 
     /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue is empty.
+    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue
+    /// is empty.
     pub fn close(&self) {
         self.closed.set(true);
         // The putters find their items still pending.
@@ -455,8 +457,8 @@ impl<S: Store> AnyQueue<S> {
         self.getters.give(1);
     }
 
-    /// Takes out the item behind the first `after` ones, for a permit, and fills the room with pending items. `None`
-    /// if the permit only reported that the queue is closed and empty.
+    /// Takes out the item behind the first `after` ones, for a permit, and fills the room with
+    /// pending items. `None` if the permit only reported that the queue is closed and empty.
     #[inline]
     fn take_out(&self, after: usize) -> Option<S::Item> {
         let item = self.items.borrow_mut().pop(after)?;
@@ -495,8 +497,8 @@ impl<S: Store> AnyQueue<S> {
         Some(item)
     }
 
-    /// Grants a permit to the first putter, whose item is not pending any more. If that putter has left or its kernel
-    /// has ended, the permit is discarded, since it is no other putter's.
+    /// Grants a permit to the first putter, whose item is not pending any more. If that putter has
+    /// left or its kernel has ended, the permit is discarded, since it is no other putter's.
     #[inline]
     fn grant_putter(&self) {
         self.putters.reclaim();

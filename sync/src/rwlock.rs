@@ -14,13 +14,14 @@ use crate::permits::{PermitRequest, take};
 
 /// A lock around a value for many readers or one writer at a time.
 ///
-/// Writers have priority: while one waits, no new reader gets the lock, and a writer hands it to the
-/// next writer rather than to readers. Readers and writers each wait in order of arrival. An endless
-/// stream of writers starves readers.
+/// Writers have priority: while one waits, no new reader gets the lock, and a writer hands it to
+/// the next writer rather than to readers. Readers and writers each wait in order of arrival. An
+/// endless stream of writers starves readers.
 ///
 /// A task that reads must not wait for the lock again before it drops its guard: a write would wait
-/// for that guard, and so would a read behind a waiting writer. A task that writes and waits for the lock again is
-/// reported, as by [`Mutex::lock`](crate::Mutex::lock). Which tasks read is not known.
+/// for that guard, and so would a read behind a waiting writer. A task that writes and waits for
+/// the lock again is reported, as by [`Mutex::lock`](crate::Mutex::lock). Which tasks read is not
+/// known.
 ///
 /// # Examples
 ///
@@ -109,9 +110,9 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Cancellation
     ///
-    /// The wait is an interruption point. A wait that is interrupted or dropped releases the readers
-    /// that waited because of it. A lock that was already granted to the future goes to the next
-    /// waiter.
+    /// The wait is an interruption point. A wait that is interrupted or dropped releases the
+    /// readers that waited because of it. A lock that was already granted to the future goes to the
+    /// next waiter.
     ///
     /// # Errors
     ///

@@ -74,12 +74,13 @@ impl Semaphore {
     ///
     /// # Cancellation
     ///
-    /// The wait is an interruption point. A dropped future stops waiting; a permit that was already granted to it
-    /// goes to the next waiter.
+    /// The wait is an interruption point. A dropped future stops waiting; a permit that was already
+    /// granted to it goes to the next waiter.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`]: the caller got no permit. There is no other error, since a semaphore cannot be closed.
+    /// [`Interrupted`]: the caller got no permit. There is no other error, since a semaphore cannot
+    /// be closed.
     ///
     /// # Panics
     ///

@@ -1,11 +1,11 @@
 //! Locks, events, queues and channels between threads and kernels: a task awaits, a thread blocks.
 //!
-//! The rest of the crate belongs to one kernel and costs no atomic operation. These types are `Send`
-//! and `Sync`, are meant for an [`Arc`](std::sync::Arc), and hold a lock of the standard library for
-//! a few instructions. Each wait has two forms: `get().await` in a task, which suspends that task,
-//! and `get_blocking()` elsewhere, which blocks the thread and panics inside a kernel. Waiters are
-//! served in order, tasks and threads alike. An item or lock that was handed to a waiter which is
-//! interrupted or dropped before its next poll goes to the next waiter.
+//! The rest of the crate belongs to one kernel and costs no atomic operation. These types are
+//! `Send` and `Sync`, are meant for an [`Arc`](std::sync::Arc), and hold a lock of the standard
+//! library for a few instructions. Each wait has two forms: `get().await` in a task, which suspends
+//! that task, and `get_blocking()` elsewhere, which blocks the thread and panics inside a kernel.
+//! Waiters are served in order, tasks and threads alike. An item or lock that was handed to a
+//! waiter which is interrupted or dropped before its next poll goes to the next waiter.
 
 mod block;
 mod channel;

@@ -56,7 +56,8 @@ impl<P: Signals> Trap for Signal<P> {
     }
 }
 
-/// Waits for a signal of a primitive, held by reference or shared. Listings show the wait at `place`.
+/// Waits for a signal of a primitive, held by reference or shared. Listings show the wait at
+/// `place`.
 #[inline]
 pub(crate) fn signal<P: Signals>(
     of: P,

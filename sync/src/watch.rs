@@ -141,8 +141,8 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits for a change that the receiver has not seen. `false` if there is none and the sender is
-    /// gone.
+    /// Waits for a change that the receiver has not seen. `false` if there is none and the sender
+    /// is gone.
     ///
     /// # Cancellation
     ///

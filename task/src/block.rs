@@ -11,10 +11,11 @@ use crate::group::TaskGroup;
 
 /// Runs a block with a group, and ends the group before it returns.
 ///
-/// When the block has returned `Ok`, the group is joined as by [`join_all`](TaskGroup::join_all). If a
-/// member fails, the others are asked to end, and the failure is the error. When the block has returned
-/// `Err`, for example because it was interrupted, or panicked, the members are asked to end. The call
-/// waits for them, and then returns the error or goes on with the panic. In all cases no member is left.
+/// When the block has returned `Ok`, the group is joined as by [`join_all`](TaskGroup::join_all).
+/// If a member fails, the others are asked to end, and the failure is the error. When the block has
+/// returned `Err`, for example because it was interrupted, or panicked, the members are asked to
+/// end. The call waits for them, and then returns the error or goes on with the panic. In all cases
+/// no member is left.
 ///
 /// A member that returns an `Err` has not failed. If it should have, use [`try_task_group`].
 ///
@@ -44,9 +45,9 @@ use crate::group::TaskGroup;
 ///
 /// # Cancellation
 ///
-/// Interruptions arrive inside the block. After the block's end the call is an interruption point, which
-/// returns a [`GroupError`] with the interruption. The drop of the call cannot wait for the members: it
-/// asks them to end, and logs a warning.
+/// Interruptions arrive inside the block. After the block's end the call is an interruption point,
+/// which returns a [`GroupError`] with the interruption. The drop of the call cannot wait for the
+/// members: it asks them to end, and logs a warning.
 ///
 /// # Errors
 ///
@@ -54,8 +55,8 @@ use crate::group::TaskGroup;
 ///
 /// # Panics
 ///
-/// With the block's panic, when the members have ended. When the call has to wait outside a task of a
-/// kernel.
+/// With the block's panic, when the members have ended. When the call has to wait outside a task of
+/// a kernel.
 #[track_caller]
 pub fn task_group<T, R, E, B>(block: B) -> impl Future<Output = Result<R, E>>
 where

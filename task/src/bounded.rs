@@ -13,9 +13,9 @@ use crate::spawner::Member;
 /// A [`TaskGroup`] with a limit of running members: [`spawn`](Self::spawn) waits for room. Made by
 /// [`TaskGroup::bounded`].
 ///
-/// Everything else is as in a `TaskGroup`, to which this type dereferences. A member that adds members by
-/// a [`Spawner`](crate::Spawner) does not wait for room, since all members might then wait for each other.
-/// Such members count against the limit; daemons do not.
+/// Everything else is as in a `TaskGroup`, to which this type dereferences. A member that adds
+/// members by a [`Spawner`](crate::Spawner) does not wait for room, since all members might then
+/// wait for each other. Such members count against the limit; daemons do not.
 ///
 /// # Examples
 ///
@@ -59,8 +59,8 @@ impl<T: 'static> BoundedGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the call waits for room. An interruption, or a drop of the call, drops the
-    /// future unpolled; to keep the future, await [`room`](Self::room) first.
+    /// An interruption point while the call waits for room. An interruption, or a drop of the call,
+    /// drops the future unpolled; to keep the future, await [`room`](Self::room) first.
     ///
     /// # Errors
     ///

@@ -38,8 +38,8 @@ impl Failure {
         self.spawned_at
     }
 
-    /// The error: a [`TaskError`] if the member panicked or was cancelled, otherwise the member's own. Use
-    /// `downcast_ref` to find out.
+    /// The error: a [`TaskError`] if the member panicked or was cancelled, otherwise the member's
+    /// own. Use `downcast_ref` to find out.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.error
     }
@@ -116,9 +116,9 @@ impl Error for Failure {
 
 /// The error of joining a group.
 ///
-/// All members have ended when a join returns this error. The error has the [interruption](Self::interrupted) of the
-/// joiner, if any, and every [failure](Self::failures). Without both, the group had no member whose value
-/// could have been returned.
+/// All members have ended when a join returns this error. The error has the
+/// [interruption](Self::interrupted) of the joiner, if any, and every [failure](Self::failures).
+/// Without both, the group had no member whose value could have been returned.
 ///
 /// The source is the interruption, if there was one, otherwise the first failure.
 ///
@@ -174,7 +174,8 @@ impl GroupError {
 
     /// The errors that members returned after the group had asked them to end.
     ///
-    /// Mostly they are that very request, so they do not count as failures. Errors of cleanup are here, too.
+    /// Mostly they are that very request, so they do not count as failures. Errors of cleanup are
+    /// here, too.
     pub fn aftermath(&self) -> &[Failure] {
         &self.0.aftermath
     }

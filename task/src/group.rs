@@ -1,4 +1,5 @@
-//! Task groups: spawning, and the policies of joining. `policy.rs` has the common parts of the policies.
+//! Task groups: spawning, and the policies of joining. `policy.rs` has the common parts of the
+//! policies.
 
 use std::fmt;
 use std::future::Future;
@@ -18,11 +19,11 @@ const SPAWN_PLACES: usize = 8;
 
 /// Tasks that end before their owner goes on.
 ///
-/// [`task_group`](crate::task_group) makes a group for a block, and joins the group on every way out of the block,
-/// also by `?`. A group of one's own is for what a block cannot express. A program makes the group, adds members,
-/// and joins the group by one of its policies; the crate's front page lists them. A policy returns after the end of
-/// every member. The group has then *ended*, and takes no further members. ([`next_done`](Self::next_done) does not
-/// end the group.)
+/// [`task_group`](crate::task_group) makes a group for a block, and joins the group on every way
+/// out of the block, also by `?`. A group of one's own is for what a block cannot express. A
+/// program makes the group, adds members, and joins the group by one of its policies; the crate's
+/// front page lists them. A policy returns after the end of every member. The group has then
+/// *ended*, and takes no further members. ([`next_done`](Self::next_done) does not end the group.)
 ///
 /// # Examples
 ///
@@ -67,13 +68,13 @@ const SPAWN_PLACES: usize = 8;
 ///
 /// # Cancellation
 ///
-/// An interrupted policy asks all members to end, and waits for their ends without a limit and without
-/// further interruptions. The policy then reports the interruption in its [`GroupError`]. A dropped policy
-/// leaves the outcomes in the group, and a policy may be called again.
+/// An interrupted policy asks all members to end, and waits for their ends without a limit and
+/// without further interruptions. The policy then reports the interruption in its [`GroupError`]. A
+/// dropped policy leaves the outcomes in the group, and a policy may be called again.
 ///
-/// The drop of a group before its members have ended, as by a `?` before the join, cannot wait for them. The drop
-/// asks them to end, leaves them to the kernel, and logs a warning with the places of the group and of the spawns.
-/// (A drop by a panic logs none, since the panic is reported.)
+/// The drop of a group before its members have ended, as by a `?` before the join, cannot wait for
+/// them. The drop asks them to end, leaves them to the kernel, and logs a warning with the places
+/// of the group and of the spawns. (A drop by a panic logs none, since the panic is reported.)
 #[must_use = "a group that is dropped asks its members to end: join it"]
 pub struct TaskGroup<T: 'static> {
     pub(crate) members: Rc<Members<T>>,
@@ -128,8 +129,8 @@ impl<T: 'static> TaskGroup<T> {
         unless_ended(self.member().name(name).spawn(future))
     }
 
-    /// Starts a task as a daemon of the group. Joins do not wait for a daemon, and ignore its value and its
-    /// errors. The end of the group cancels its daemons.
+    /// Starts a task as a daemon of the group. Joins do not wait for a daemon, and ignore its value
+    /// and its errors. The end of the group cancels its daemons.
     ///
     /// # Panics
     ///
@@ -169,8 +170,8 @@ impl<T: 'static> TaskGroup<T> {
 
     /// Waits for the next member to end, in the order of their ends; `None` when there is none.
     ///
-    /// Later policies do not see the outcomes that this call returns. A failure does not end the other members.
-    /// The call does not wait for daemons.
+    /// Later policies do not see the outcomes that this call returns. A failure does not end the
+    /// other members. The call does not wait for daemons.
     ///
     /// # Examples
     ///
@@ -193,7 +194,8 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the call waits; it may be repeated. Nothing is lost when the future is dropped.
+    /// An interruption point while the call waits; it may be repeated. Nothing is lost when the
+    /// future is dropped.
     ///
     /// # Errors
     ///
@@ -220,15 +222,15 @@ impl<T: 'static> TaskGroup<T> {
 
     /// Takes the next member that has ended, without waiting.
     ///
-    /// A group keeps the outcomes of its members until they are taken. A server, whose group never ends, must
-    /// take them.
+    /// A group keeps the outcomes of its members until they are taken. A server, whose group never
+    /// ends, must take them.
     pub fn try_next_done(&mut self) -> Option<Done<T>> {
         let (task, outcome) = self.members.take(0)?.into_outcome();
         Some(Done { member: Member(task), outcome })
     }
 
-    /// Waits for all members, also for members that are spawned meanwhile, and returns their values in the order
-    /// of the spawns.
+    /// Waits for all members, also for members that are spawned meanwhile, and returns their values
+    /// in the order of the spawns.
     ///
     /// As soon as one member fails, the others are asked to end, and the call waits for their ends.
     ///
@@ -238,8 +240,8 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: a member panicked or was cancelled from outside, or the caller was interrupted. The
-    /// values are dropped.
+    /// [`GroupError`]: a member panicked or was cancelled from outside, or the caller was
+    /// interrupted. The values are dropped.
     ///
     /// # Panics
     ///
@@ -249,8 +251,8 @@ impl<T: 'static> TaskGroup<T> {
         self.join::<AnyOutput>(Location::caller())
     }
 
-    /// Waits for the first end of a member, and returns its value. The other members are asked to end, and the
-    /// call waits for their ends.
+    /// Waits for the first end of a member, and returns its value. The other members are asked to
+    /// end, and the call waits for their ends.
     ///
     /// Outcomes of the other members are ignored; panics are logged if the call succeeds.
     ///
@@ -260,8 +262,9 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: the first member to end panicked or was cancelled from outside, and is the first of the
-    /// failures. Or the caller was interrupted, or there was [no member](GroupError::had_no_members).
+    /// [`GroupError`]: the first member to end panicked or was cancelled from outside, and is the
+    /// first of the failures. Or the caller was interrupted, or there was [no
+    /// member](GroupError::had_no_members).
     ///
     /// # Panics
     ///
@@ -271,8 +274,8 @@ impl<T: 'static> TaskGroup<T> {
         self.any::<AnyOutput>(Location::caller())
     }
 
-    /// Waits for the first member that succeeds, and returns its value. The other members are asked to end, and
-    /// the call waits for their ends.
+    /// Waits for the first member that succeeds, and returns its value. The other members are asked
+    /// to end, and the call waits for their ends.
     ///
     /// Failures are logged if the call succeeds.
     ///
@@ -330,8 +333,8 @@ fn unless_ended(spawned: Result<Member, crate::GroupEnded>) -> Member {
 /// The error may be of any type that converts into a `Box<dyn Error + Send + Sync>`: errors, texts,
 /// `anyhow::Error`.
 impl<V: 'static, E: Into<BoxError> + 'static> TaskGroup<Result<V, E>> {
-    /// As [`join_all`](TaskGroup::join_all), but an `Err` is a failure, and the values are those inside
-    /// `Ok`.
+    /// As [`join_all`](TaskGroup::join_all), but an `Err` is a failure, and the values are those
+    /// inside `Ok`.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@ use pikake_traps::{
     ElapseTrap, Instant, Interrupted, SleepTrap, Until, check_interrupt, in_kernel, kernel_trap_at,
 };
 
-/// Makes an interval, whose first tick is due at once, and each later one a `period` after the one before.
+/// Makes an interval, whose first tick is due at once, and each later one a `period` after the one
+/// before.
 ///
 /// # Examples
 ///
@@ -38,7 +39,8 @@ pub fn interval(period: Duration) -> Interval {
     interval_at(Instant::now(), period)
 }
 
-/// Makes an interval, whose first tick is due at `start`, and each later one a `period` after the one before.
+/// Makes an interval, whose first tick is due at `start`, and each later one a `period` after the
+/// one before.
 ///
 /// `interval_at(Instant::now() + period, period)` has its first tick after a period.
 ///
@@ -63,15 +65,17 @@ pub struct Interval {
     missed: MissedTicks,
 }
 
-/// What an [`Interval`] does after its user was late: when the next tick was due before the one before it was
-/// collected.
+/// What an [`Interval`] does after its user was late: when the next tick was due before the one
+/// before it was collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum MissedTicks {
-    /// Missed ticks follow at once, one after the other, until none is left. So there are as many ticks as periods.
+    /// Missed ticks follow at once, one after the other, until none is left. So there are as many
+    /// ticks as periods.
     #[default]
     Burst,
-    /// The next tick is due a period after the late one was collected. So the ticks that follow are a period apart.
+    /// The next tick is due a period after the late one was collected. So the ticks that follow are
+    /// a period apart.
     Delay,
     /// The missed ticks are left out. The next tick is due at a multiple of the period, as before.
     Skip,
@@ -87,13 +91,13 @@ impl Interval {
 
     /// Waits for the next tick, and returns the moment at which it was due.
     ///
-    /// A tick that is due already is ready at the first poll, so a `select!` in a loop does not starve it. If a
-    /// task collects too many in one step, the other ready tasks run first.
+    /// A tick that is due already is ready at the first poll, so a `select!` in a loop does not
+    /// starve it. If a task collects too many in one step, the other ready tasks run first.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is interrupted or dropped collects no tick, and the next call waits for
-    /// the same one.
+    /// An interruption point. A call that is interrupted or dropped collects no tick, and the next
+    /// call waits for the same one.
     ///
     /// # Errors
     ///
@@ -110,7 +114,8 @@ impl Interval {
             let due = self.start.checked_add(self.due);
             let until = due.map_or(Until::After(Duration::MAX), |due| Until::At(due.into()));
             if due.is_some_and(|due| due <= Instant::now()) {
-                // A sleep would end in the next step, and each round of a loop around `select!` makes a new one.
+                // A sleep would end in the next step, and each round of a loop around `select!`
+                // makes a new one.
                 check_interrupt()?;
                 kernel_trap_at(ElapseTrap::new(until), place).await;
             } else {

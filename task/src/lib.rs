@@ -46,17 +46,17 @@
 //!
 //! # Failures
 //!
-//! A member fails when it panics, or when a cancel from outside the group ends it without a value. The name
-//! of the call decides about a returned `Err`. For `join_all`, `join_any` and `first_value` an `Err` is a
-//! value like any other. For `try_join_all`, `try_join_any` and `try_first_value` an `Err` is a failure, and
-//! the values are those inside `Ok`.
+//! A member fails when it panics, or when a cancel from outside the group ends it without a value.
+//! The name of the call decides about a returned `Err`. For `join_all`, `join_any` and
+//! `first_value` an `Err` is a value like any other. For `try_join_all`, `try_join_any` and
+//! `try_first_value` an `Err` is a failure, and the values are those inside `Ok`.
 //!
 //! # Implementation
 //!
-//! Groups are made of traps alone, so they run on any kernel. A group's members report their own end:
-//! each runs inside a wrapper whose drop reports that its future returned, panicked or was dropped. The
-//! joiner of a group waits in one wait queue, so an end costs the same in a group of ten or of ten
-//! thousand members.
+//! Groups are made of traps alone, so they run on any kernel. A group's members report their own
+//! end: each runs inside a wrapper whose drop reports that its future returned, panicked or was
+//! dropped. The joiner of a group waits in one wait queue, so an end costs the same in a group of
+//! ten or of ten thousand members.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Task locals: a static that has a value of its own in every task.
 //!
-//! The value is kept with the task, under the address of the static. A spawned task inherits no value:
-//! its parent passes values on.
+//! The value is kept with the task, under the address of the static. A spawned task inherits no
+//! value: its parent passes values on.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -36,8 +36,8 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// ```
 pub struct TaskLocal<T: 'static> {
     first: Option<fn() -> T>,
-    /// Gives each static of this type an address of its own: a type with a cell inside is neither promoted
-    /// from a constant nor merged with an equal static.
+    /// Gives each static of this type an address of its own: a type with a cell inside is neither
+    /// promoted from a constant nor merged with an equal static.
     _place: std::sync::atomic::AtomicU8,
     _value: PhantomData<fn(T) -> Cell<T>>,
 }
@@ -66,8 +66,8 @@ impl<T: 'static> TaskLocal<T> {
     ///
     /// # Panics
     ///
-    /// Outside a task; when the local was not set in this task and has no initial value; in the destructor
-    /// of a task local.
+    /// Outside a task; when the local was not set in this task and has no initial value; in the
+    /// destructor of a task local.
     #[track_caller]
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> R {
         match self.value() {
@@ -175,8 +175,8 @@ impl std::error::Error for LocalError {}
 
 /// Declares task locals.
 ///
-/// An initial value is made at the first use in each task. A task has to set a local without one. Each local is
-/// a static of the type [`TaskLocal`](crate::TaskLocal).
+/// An initial value is made at the first use in each task. A task has to set a local without one.
+/// Each local is a static of the type [`TaskLocal`](crate::TaskLocal).
 ///
 /// # Examples
 ///

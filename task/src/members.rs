@@ -7,15 +7,15 @@
 //!                      └─────▶ gone: a daemon, or the group has no owner any more
 //! ```
 //!
-//! (1) [`Members::spawn`]: the member gets a slot, and a task around its future. (2) The end of the task
-//! drops its [`Report`] last. The report frees the slot and wakes the joiner. (3) A policy in `group.rs`
-//! takes the outcome.
+//! (1) [`Members::spawn`]: the member gets a slot, and a task around its future. (2) The end of the
+//! task drops its [`Report`] last. The report frees the slot and wakes the joiner. (3) A policy in
+//! `group.rs` takes the outcome.
 //!
 //! The report comes from inside the ending task, right before the task counts as ended and has its
 //! outcome. The joiner, another task, is stepped later.
 //!
-//! A task may be over before it is in its slot: a kernel that is being shut down drops the future inside
-//! `spawn`. The slot notes that until the task arrives.
+//! A task may be over before it is in its slot: a kernel that is being shut down drops the future
+//! inside `spawn`. The slot notes that until the task arrives.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -220,8 +220,8 @@ impl<T: 'static> Members<T> {
         kernel_trap_at(NextEnd(self), place)
     }
 
-    /// The tasks for whose ends the joiner waits: those of the members, and of the daemons once the group has asked
-    /// them to end. In the order of the spawns.
+    /// The tasks for whose ends the joiner waits: those of the members, and of the daemons once the
+    /// group has asked them to end. In the order of the spawns.
     fn awaited(&self) -> Vec<TaskId> {
         let list = self.list.borrow();
         let counts = |slot: &&Slot<T>| !slot.is_daemon || list.state != State::Open;

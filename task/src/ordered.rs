@@ -12,12 +12,13 @@ use crate::group::TaskGroup;
 use crate::members::Finished;
 use crate::parallel::Outcomes;
 
-/// Calls an async function for each item, each call in a task of its own, and returns the outcomes in
-/// the order of the items.
+/// Calls an async function for each item, each call in a task of its own, and returns the outcomes
+/// in the order of the items.
 ///
-/// At most `limit` calls are under way at a time. A call is under way from its start until its outcome is
-/// taken, so at most `limit` outcomes are kept. [`next_outcome`](OrderedMap::next_outcome) takes items from
-/// the iterator as long as there is room.
+/// At most `limit` calls are under way at a time. A call is under way from its start until its
+/// outcome is taken, so at most `limit` outcomes are kept.
+/// [`next_outcome`](OrderedMap::next_outcome) takes items from the iterator as long as there is
+/// room.
 ///
 /// A call that fails does not affect the others.
 ///
@@ -85,7 +86,8 @@ where
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the call waits; it may be repeated. Nothing is lost when the future is dropped.
+    /// An interruption point while the call waits; it may be repeated. Nothing is lost when the
+    /// future is dropped.
     ///
     /// # Errors
     ///
@@ -93,8 +95,8 @@ where
     ///
     /// # Panics
     ///
-    /// With a panic of the iterator, or of the function before it returned a future. When polled outside
-    /// a task of a kernel.
+    /// With a panic of the iterator, or of the function before it returned a future. When polled
+    /// outside a task of a kernel.
     #[track_caller]
     pub fn next_outcome(
         &mut self,
@@ -107,9 +109,9 @@ where
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits: no further call is started, and the calls that are under way are
-    /// asked to end. The interruption is returned after their ends, without a limit. A drop cannot wait: it
-    /// asks the calls to end, and logs a warning.
+    /// An interruption point while it waits: no further call is started, and the calls that are
+    /// under way are asked to end. The interruption is returned after their ends, without a limit.
+    /// A drop cannot wait: it asks the calls to end, and logs a warning.
     ///
     /// # Errors
     ///
@@ -136,8 +138,8 @@ where
         }
     }
 
-    /// Starts no further call, asks the calls that are under way to end, and waits for their ends. Their
-    /// outcomes are dropped; panics are logged.
+    /// Starts no further call, asks the calls that are under way to end, and waits for their ends.
+    /// Their outcomes are dropped; panics are logged.
     ///
     /// # Cancellation
     ///

@@ -10,8 +10,8 @@ use crate::group::TaskGroup;
 /// The outcomes of several tasks.
 pub type Outcomes<T> = Vec<Result<T, TaskError>>;
 
-/// Runs each future in a task of its own, waits for all, and returns their outcomes in the order of the
-/// futures.
+/// Runs each future in a task of its own, waits for all, and returns their outcomes in the order of
+/// the futures.
 ///
 /// A future that fails does not affect the others.
 ///
@@ -28,8 +28,9 @@ pub type Outcomes<T> = Vec<Result<T, TaskError>>;
 ///
 /// # Cancellation
 ///
-/// An interruption point while it waits: the tasks are asked to end, and the interruption is returned after
-/// their ends, without a limit. A drop cannot wait: it asks the tasks to end, and logs a warning.
+/// An interruption point while it waits: the tasks are asked to end, and the interruption is
+/// returned after their ends, without a limit. A drop cannot wait: it asks the tasks to end, and
+/// logs a warning.
 ///
 /// # Errors
 ///

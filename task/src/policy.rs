@@ -1,9 +1,9 @@
 //! The common parts of the policies of joining.
 //!
-//! Every policy has three parts. A policy *waits* until an interruption, or until the result is settled,
-//! and checks each finished member once. Then the policy *ends* the group: it asks all running members to
-//! end, and waits for their ends, inside a shield. Last, the policy *sums up* the outcomes. So a policy never
-//! returns while a member runs.
+//! Every policy has three parts. A policy *waits* until an interruption, or until the result is
+//! settled, and checks each finished member once. Then the policy *ends* the group: it asks all
+//! running members to end, and waits for their ends, inside a shield. Last, the policy *sums up*
+//! the outcomes. So a policy never returns while a member runs.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -118,7 +118,8 @@ impl<T: 'static> TaskGroup<T> {
         self.take_summary::<J>().into_error(interrupted)
     }
 
-    /// Waits until a finished member settles the result, or no member runs. Checks each member once.
+    /// Waits until a finished member settles the result, or no member runs. Checks each member
+    /// once.
     pub(crate) async fn wait_until(
         &mut self,
         place: &'static Location<'static>,

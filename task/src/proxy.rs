@@ -14,17 +14,19 @@ use pikake_traps::{
 /// An object whose methods block, in a thread of its own: a connection to a database, a file, a
 /// device.
 ///
-/// The object is made in the thread, used there and dropped there, so it need not be `Send`. The thread is
-/// no helper thread of the kernel, and counts against no limit. Tasks may share the proxy, also tasks of
-/// several kernels. The thread makes one call at a time, in the order of their first polls.
+/// The object is made in the thread, used there and dropped there, so it need not be `Send`. The
+/// thread is no helper thread of the kernel, and counts against no limit. Tasks may share the
+/// proxy, also tasks of several kernels. The thread makes one call at a time, in the order of their
+/// first polls.
 ///
-/// The drop of the proxy refuses further calls. The thread makes the calls that tasks wait for, drops the
-/// object and ends. [`close`](Self::close) waits for that; the drop and the end of a kernel do not.
+/// The drop of the proxy refuses further calls. The thread makes the calls that tasks wait for,
+/// drops the object and ends. [`close`](Self::close) waits for that; the drop and the end of a
+/// kernel do not.
 ///
 /// # A call that panics
 ///
-/// The panic is reported to the caller. The object stays as the call has left it, and the thread makes
-/// further calls. A program that cannot rely on the object then drops the proxy.
+/// The panic is reported to the caller. The object stays as the call has left it, and the thread
+/// makes further calls. A program that cannot rely on the object then drops the proxy.
 ///
 /// # Examples
 ///
@@ -105,8 +107,8 @@ impl<T: 'static> Queue<T> {
     /// The loop of the thread.
     fn serve(&self, mut object: Option<T>) {
         while let Some(mut call) = self.next() {
-            // The call replies with a panic of its closure. The drop of an unwanted result may panic, too,
-            // and so may the waker that the reply calls.
+            // The call replies with a panic of its closure. The drop of an unwanted result may
+            // panic, too, and so may the waker that the reply calls.
             catch_and_log("a call of an object in a thread", || call.run_on(&mut object));
             catch_and_log("the reply to a call of an object in a thread", || drop(call));
         }
@@ -119,8 +121,8 @@ impl<T: 'static> ThreadProxy<T> {
     ///
     /// # Errors
     ///
-    /// The system's, when no thread can be started, or `Unsupported` in a simulation, which has no threads;
-    /// the object is dropped.
+    /// The system's, when no thread can be started, or `Unsupported` in a simulation, which has no
+    /// threads; the object is dropped.
     pub fn new(object: T) -> io::Result<Self>
     where
         T: Send,
@@ -132,13 +134,13 @@ impl<T: 'static> ThreadProxy<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. If an interruption or a drop ends the wait, a closure that has started runs to
-    /// its end in its thread, which drops the object.
+    /// An interruption point. If an interruption or a drop ends the wait, a closure that has
+    /// started runs to its end in its thread, which drops the object.
     ///
     /// # Errors
     ///
-    /// The inner error is the closure's. The outer one is [`TaskError`]: the wait was interrupted, the
-    /// closure panicked, or no thread could be started (`Cancelled`, with the system's reason).
+    /// The inner error is the closure's. The outer one is [`TaskError`]: the wait was interrupted,
+    /// the closure panicked, or no thread could be started (`Cancelled`, with the system's reason).
     ///
     /// # Panics
     ///
@@ -175,9 +177,10 @@ impl<T: 'static> ThreadProxy<T> {
     ///
     /// # Cancellation
     ///
-    /// As for [`blocking`](pikake_traps::blocking): always an interruption point. A queued call is then not
-    /// made. A call that has started runs to its end before the next one starts. [`Blocking::on_cancel`] or
-    /// the flag of [`call_with`](Self::call_with) can make such a call return early.
+    /// As for [`blocking`](pikake_traps::blocking): always an interruption point. A queued call is
+    /// then not made. A call that has started runs to its end before the next one starts.
+    /// [`Blocking::on_cancel`] or the flag of [`call_with`](Self::call_with) can make such a call
+    /// return early.
     ///
     /// # Errors
     ///
@@ -196,7 +199,8 @@ impl<T: 'static> ThreadProxy<T> {
         self.call_with(|object, _| work(object))
     }
 
-    /// As [`call`](Self::call), with a flag that shows the closure when no task waits for its result any more.
+    /// As [`call`](Self::call), with a flag that shows the closure when no task waits for its
+    /// result any more.
     ///
     /// # Errors
     ///

@@ -7,7 +7,8 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Orders for the polls of one `select!`, each as likely as any other.
 ///
-/// The kernel gives one random number. The generator SplitMix64 (Steele, Lea and Flood 2014) makes the others.
+/// The kernel gives one random number. The generator SplitMix64 (Steele, Lea and Flood 2014) makes
+/// the others.
 #[derive(Debug, Default)]
 pub struct BranchOrder(Option<u64>);
 
@@ -49,8 +50,8 @@ fn mix(state: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A number below `limit`, by the high bits of a random number. For small limits all are equally likely, up to a
-/// difference that nobody can measure.
+/// A number below `limit`, by the high bits of a random number. For small limits all are equally
+/// likely, up to a difference that nobody can measure.
 fn below(limit: usize, random: u64) -> usize {
     ((u128::from(random) * limit as u128) >> u64::BITS) as usize
 }

@@ -37,13 +37,14 @@ impl Member {
 
     /// Asks the task to end, with a reason, and does not wait.
     ///
-    /// If the task then ends without a value, its group counts a failure, as for any cancel from outside.
+    /// If the task then ends without a value, its group counts a failure, as for any cancel from
+    /// outside.
     pub fn request_cancel(&self, reason: &str) {
         self.0.request_cancel(Interrupted::cancelled(reason));
     }
 
-    /// Ends the task without another step: the kernel drops the task's future before the next step of any
-    /// task. The group counts a failure.
+    /// Ends the task without another step: the kernel drops the task's future before the next step
+    /// of any task. The group counts a failure.
     pub fn abort(&self) {
         self.0.request_abort(Interrupted::cancelled("aborted"));
     }
@@ -57,8 +58,8 @@ impl fmt::Debug for Member {
 
 /// Adds members to a group from elsewhere, mostly from inside its members. Clone the handle freely.
 ///
-/// A spawner does not keep the group open. After the group has ended, or while its members are being asked
-/// to end, a spawn fails with [`GroupEnded`], and the future is dropped.
+/// A spawner does not keep the group open. After the group has ended, or while its members are
+/// being asked to end, a spawn fails with [`GroupEnded`], and the future is dropped.
 ///
 /// # Examples
 ///
@@ -157,8 +158,8 @@ impl<'a, T: 'static> MemberBuilder<'a, T> {
         self
     }
 
-    /// Makes the member a daemon. Joins do not wait for a daemon, and ignore its value and its errors. The end
-    /// of the group cancels its daemons. A panic of a daemon is logged.
+    /// Makes the member a daemon. Joins do not wait for a daemon, and ignore its value and its
+    /// errors. The end of the group cancels its daemons. A panic of a daemon is logged.
     pub fn daemon(mut self) -> Self {
         self.is_daemon = true;
         self

@@ -1,9 +1,9 @@
 //! Threads that may wait for their kernel: programs that block, and await in between.
 //!
-//! Such a thread has a task in the kernel that started the thread. The task is joined, cancelled, named and
-//! listed as any other, may be a member of a group, and ends together with the thread. Whenever the thread
-//! [blocks on](block_on) a future, the future runs as another task of the kernel, and the thread's task
-//! joins that one.
+//! Such a thread has a task in the kernel that started the thread. The task is joined, cancelled,
+//! named and listed as any other, may be a member of a group, and ends together with the thread.
+//! Whenever the thread [blocks on](block_on) a future, the future runs as another task of the
+//! kernel, and the thread's task joins that one.
 //!
 //! ```text
 //!     thread                         its task                        another task
@@ -15,9 +15,9 @@
 //!   returns ────── (4) outcome ────▶ ends
 //! ```
 //!
-//! A cancel of the thread's task interrupts the future that the thread is blocked on. If there is none, the
-//! next call of `block_on` returns the interruption and does not begin its future. Each cancel is delivered
-//! once. After that the thread may clean up, and block on further futures.
+//! A cancel of the thread's task interrupts the future that the thread is blocked on. If there is
+//! none, the next call of `block_on` returns the interruption and does not begin its future. Each
+//! cancel is delivered once. After that the thread may clean up, and block on further futures.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -70,15 +70,18 @@ impl Undelivered {
     }
 }
 
-/// An interruption, for another task: a deadline, which belongs to a scope of this task, becomes a cancel.
+/// An interruption, for another task: a deadline, which belongs to a scope of this task, becomes a
+/// cancel.
 fn as_cancel(why: Interrupted) -> Interrupted {
     if why.is_cancel() { why } else { Interrupted::cancelled(&why.to_string()) }
 }
 
-/// Starts a task, and a thread of its own for a closure. In the closure, [`block_on`] waits for the kernel.
+/// Starts a task, and a thread of its own for a closure. In the closure, [`block_on`] waits for the
+/// kernel.
 ///
-/// The thread starts with the first step of the task, and has the task's name. The thread is no helper thread of the
-/// kernel, and counts against no limit. The join of the task returns the closure's result.
+/// The thread starts with the first step of the task, and has the task's name. The thread is no
+/// helper thread of the kernel, and counts against no limit. The join of the task returns the
+/// closure's result.
 ///
 /// # Examples
 ///
@@ -100,13 +103,13 @@ fn as_cancel(why: Interrupted) -> Interrupted {
 ///
 /// # Cancellation
 ///
-/// A cancel of the task is delivered to the thread, once: see [`block_on`] and [`check_interrupt`]. The task
-/// ends after the thread, so [`Task::cancel`] waits for the thread. A task that is cancelled before its
-/// first step starts no thread.
+/// A cancel of the task is delivered to the thread, once: see [`block_on`] and [`check_interrupt`].
+/// The task ends after the thread, so [`Task::cancel`] waits for the thread. A task that is
+/// cancelled before its first step starts no thread.
 ///
-/// An [abort](Task::abort) of the task, or the end of its kernel, cannot stop the thread. The thread is then
-/// detached, and its calls of `block_on` return [`Interrupted`]. During the grace of a kernel's shutdown,
-/// threads may still block on futures.
+/// An [abort](Task::abort) of the task, or the end of its kernel, cannot stop the thread. The
+/// thread is then detached, and its calls of `block_on` return [`Interrupted`]. During the grace of
+/// a kernel's shutdown, threads may still block on futures.
 ///
 /// # Panics
 ///
@@ -124,8 +127,8 @@ where
 
 /// Runs a closure in a thread of its own, in which [`block_on`] waits for the kernel.
 ///
-/// The future of [`spawn_thread`]'s task, for a member of a group, or for a task with a name. The thread has
-/// the task's name.
+/// The future of [`spawn_thread`]'s task, for a member of a group, or for a task with a name. The
+/// thread has the task's name.
 ///
 /// # Examples
 ///
@@ -144,13 +147,13 @@ where
 ///
 /// # Cancellation
 ///
-/// An interruption of the awaiting task is delivered to the thread, and the future waits for the thread's end.
-/// The drop of the future detaches the thread.
+/// An interruption of the awaiting task is delivered to the thread, and the future waits for the
+/// thread's end. The drop of the future detaches the thread.
 ///
 /// # Panics
 ///
-/// With the closure's panic. When no thread can be started; a simulation starts none. When polled outside a
-/// task of a kernel.
+/// With the closure's panic. When no thread can be started; a simulation starts none. When polled
+/// outside a task of a kernel.
 #[track_caller]
 pub fn in_thread<F, T>(work: F) -> impl Future<Output = T>
 where
@@ -207,20 +210,21 @@ async fn receive<R>(
 /// Runs a future as a task of the kernel that this thread was started from, and blocks the thread
 /// until the future has ended.
 ///
-/// The closure is called, and its future is polled, on the kernel's thread, so the future need not be
-/// `Send`. A panic of the future goes on in this thread.
+/// The closure is called, and its future is polled, on the kernel's thread, so the future need not
+/// be `Send`. A panic of the future goes on in this thread.
 ///
 /// # Cancellation
 ///
-/// A cancel of the [thread's task](spawn_thread) also cancels the task of the future: its await returns an
-/// [`Interrupted`], and the call returns the future's output. If the thread is not blocked on a future, the
-/// next call returns the interruption and begins no future. Each cancel is delivered once.
+/// A cancel of the [thread's task](spawn_thread) also cancels the task of the future: its await
+/// returns an [`Interrupted`], and the call returns the future's output. If the thread is not
+/// blocked on a future, the next call returns the interruption and begins no future. Each cancel is
+/// delivered once.
 ///
 /// # Errors
 ///
-/// [`Interrupted`], when there is no output: the thread's task was cancelled before the future began, or
-/// while the future waited on foreign futures alone. When the thread's task was aborted, or its kernel has
-/// ended, every call returns this error.
+/// [`Interrupted`], when there is no output: the thread's task was cancelled before the future
+/// began, or while the future waited on foreign futures alone. When the thread's task was aborted,
+/// or its kernel has ended, every call returns this error.
 ///
 /// # Panics
 ///
@@ -307,7 +311,8 @@ where
         }
     };
     if task.task_ref().was_asked_to_end() && !was_cancelled_here {
-        // A shutdown has cancelled both tasks. The thread has seen one cancel, so the other is dropped.
+        // A shutdown has cancelled both tasks. The thread has seen one cancel, so the other is
+        // dropped.
         let _ = pikake_traps::check_interrupt();
     }
     match outcome {

@@ -33,8 +33,8 @@ fn descriptors() {
 
 fn check_descriptors() {
     let kernel = Kernel::new().unwrap();
-    // A kernel that has waited for a moment has a descriptor for that, too. (One moment may be over before
-    // it is waited for.)
+    // A kernel that has waited for a moment has a descriptor for that, too. (One moment may be over
+    // before it is waited for.)
     for _ in 0..20 {
         kernel.run(sleep(Duration::from_millis(1))).unwrap();
     }

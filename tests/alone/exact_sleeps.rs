@@ -1,4 +1,5 @@
-//! Sleeps on the system's clock end to the microsecond where the system can, not to the millisecond.
+//! Sleeps on the system's clock end to the microsecond where the system can, not to the
+//! millisecond.
 
 use std::time::{Duration, Instant};
 

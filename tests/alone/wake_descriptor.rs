@@ -17,7 +17,8 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Runs and drops a kernel; returns a handle, wakers, and how many descriptors were open in between.
+/// Runs and drops a kernel; returns a handle, wakers, and how many descriptors were open in
+/// between.
 fn left_of_a_kernel(is_shut_down: bool) -> (KernelHandle, Vec<Waker>, usize) {
     let kernel = Kernel::new().unwrap();
     let wakers: Rc<RefCell<Vec<Waker>>> = Rc::default();

@@ -15,8 +15,8 @@ use crate::runner::{OnDrop, World};
 /// The result of a body with a deadline: its output, whether it expired, how late it was.
 pub(crate) type Timed<T> = (Option<T>, bool, Duration);
 
-/// The error of a group: how many tasks failed, how many more afterwards, and the interruption of its
-/// owner, if any.
+/// The error of a group: how many tasks failed, how many more afterwards, and the interruption of
+/// its owner, if any.
 pub(crate) type Failures<A> = (usize, usize, Option<<A as Api>::Interrupted>);
 
 /// The calls of a program.

@@ -148,8 +148,8 @@ fn a_yield_moved_into_a_shield_is_uninterrupted<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
 }
 
-/// A task drops a yield of an earlier step, spawns a child and yields again. The second yield makes the
-/// task ready after its step, so the child comes first.
+/// A task drops a yield of an earlier step, spawns a child and yields again. The second yield makes
+/// the task ready after its step, so the child comes first.
 fn dropped_yield_wakes_no_task<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
@@ -196,7 +196,8 @@ fn a_branch_ends_where_another_wait_is_polled<R: Runner>() {
         task.request_cancel("stop");
         task.await.unwrap();
     });
-    // The satisfied branch has no wait left to interrupt, and its cause does not pass to the other one.
+    // The satisfied branch has no wait left to interrupt, and its cause does not pass to the other
+    // one.
     assert_eq!(events, ["5 ok", "5 cancelled: stop", "6 ok"]);
 }
 

@@ -191,8 +191,8 @@ fn a_get_gives_the_smallest_of_that_moment<R: Runner>() {
     assert_eq!(events, ["0 1", "0 2", "0 3"]);
 }
 
-/// A getter that was interrupted a step before the item gets nothing. A getter that got the item before
-/// the interruption keeps it.
+/// A getter that was interrupted a step before the item gets nothing. A getter that got the item
+/// before the interruption keeps it.
 fn an_interrupted_getter_leaves_the_item_to_others<R: Runner>() {
     let events = R::run(async |world| {
         for item_first in [false, true] {

@@ -1,6 +1,6 @@
-//! The assertions of Curio's `test_workers` and `test_thread`, and eventlet's rules for its thread pool
-//! and its `GreenPool`. Cases with threads run on the real kernel alone, in real time. The other cases
-//! run on every kernel.
+//! The assertions of Curio's `test_workers` and `test_thread`, and eventlet's rules for its thread
+//! pool and its `GreenPool`. Cases with threads run on the real kernel alone, in real time. The
+//! other cases run on every kernel.
 
 use std::cell::Cell;
 use std::rc::Rc;

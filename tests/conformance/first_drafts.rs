@@ -1,6 +1,7 @@
 //! Programs that a first draft of the rules of interruption got wrong.
 //!
-//! The order is that of the list at the end of decision D4. Each comment tells how the draft behaved.
+//! The order is that of the list at the end of decision D4. Each comment tells how the draft
+//! behaved.
 
 use std::cell::Cell;
 use std::future::{pending as foreign, poll_fn};
@@ -54,14 +55,14 @@ fn children_of_a_set_sleep_and_roll_back<R: Runner>() {
     assert_children_roll_back::<R>(async || describe(sleep(ms(100)).await));
 }
 
-/// The draft had no entry for a `future_wait`, which ends outside of the kernel. The deadline found no
-/// waker to call.
+/// The draft had no entry for a `future_wait`, which ends outside of the kernel. The deadline found
+/// no waker to call.
 fn children_of_a_set_wait_for_foreign_futures<R: Runner>() {
     assert_children_roll_back::<R>(async || describe(future_wait(foreign::<()>()).await));
 }
 
-/// The draft asked whether a wait or a shield had been polled. The set did not poll the shield, whose
-/// waker was not called, so the draft dropped the commit half-way.
+/// The draft asked whether a wait or a shield had been polled. The set did not poll the shield,
+/// whose waker was not called, so the draft dropped the commit half-way.
 fn children_of_a_set_commit_inside_shields<R: Runner>() {
     let events = R::run(async |world| {
         let child = |name| {
@@ -108,8 +109,8 @@ fn yields_beside_a_scope_do_not_keep_it<R: Runner>() {
     assert_eq!(events, ["10 Err(TimedOut)", "20 has yielded"]);
 }
 
-/// The draft compared the cause with the last pending poll alone. The deadline passed after the sleep's
-/// poll, and so interrupted the sleep in the cleanup.
+/// The draft compared the cause with the last pending poll alone. The deadline passed after the
+/// sleep's poll, and so interrupted the sleep in the cleanup.
 fn cleanup_awaits_a_sleep_older_than_its_scope<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = sleep(ms(50));
@@ -151,8 +152,8 @@ fn ten_thousand_timeouts_poll_each_body_twice<R: Runner>() {
     assert_eq!(events, ["10 all are late"]);
 }
 
-/// In the draft a pending scope kept the address of the scope around it, and used that address after
-/// the outer scope had ended.
+/// In the draft a pending scope kept the address of the scope around it, and used that address
+/// after the outer scope had ended.
 fn a_scope_outlives_the_one_around_it<R: Runner>() {
     let events = R::run(async |world| {
         let mut inner = Box::pin(timed(ms(20), async { describe(sleep(ms(100)).await) }));
@@ -174,8 +175,8 @@ fn a_scope_outlives_the_one_around_it<R: Runner>() {
     );
 }
 
-/// The draft kept the address of an armed scope in the table of timers. A scope moves when its body may
-/// be moved.
+/// The draft kept the address of an armed scope in the table of timers. A scope moves when its body
+/// may be moved.
 fn an_armed_timeout_is_moved<R: Runner>() {
     let events = R::run(async |world| {
         let mut first = timeout_after(ms(10), sleep(ms(100)));
@@ -186,8 +187,8 @@ fn an_armed_timeout_is_moved<R: Runner>() {
     assert_eq!(events, ["10 Err(TimedOut)"]);
 }
 
-/// In the draft a scope's timer named the task that had armed it. The deadline made that task ready,
-/// and not the one that had the scope by then.
+/// In the draft a scope's timer named the task that had armed it. The deadline made that task
+/// ready, and not the one that had the scope by then.
 fn a_scope_changes_tasks_before_its_deadline<R: Runner>() {
     let events = R::run(async |world| {
         let mut body = Box::pin(timed(ms(10), async { describe(sleep(ms(100)).await) }));
@@ -205,8 +206,8 @@ fn a_scope_changes_tasks_before_its_deadline<R: Runner>() {
     assert_eq!(events, ["10 Some(\"a deadline passed\") expired true", "50 the giver: ok"]);
 }
 
-/// The deadline passes before the second task polls the scope, which has a cause by then. The draft's
-/// fault is that of the case above.
+/// The deadline passes before the second task polls the scope, which has a cause by then. The
+/// draft's fault is that of the case above.
 fn a_scope_changes_tasks_after_its_deadline<R: Runner>() {
     let events = R::run(async |world| {
         let mut body = Box::pin(timed(ms(10), async { describe(sleep(ms(100)).await) }));
@@ -263,8 +264,8 @@ async fn relayed(relay: Arc<Relay>, future: impl Future<Output = ()>) {
     .await;
 }
 
-/// The draft dropped a scope whose poll had polled no wait inside. The thread that had the waker came
-/// too late.
+/// The draft dropped a scope whose poll had polled no wait inside. The thread that had the waker
+/// came too late.
 fn a_waker_is_relayed_through_a_thread<R: Runner>() {
     let events = R::run(async |world| {
         let relay = Arc::new(Relay::default());
@@ -287,8 +288,8 @@ fn a_waker_is_relayed_through_a_thread<R: Runner>() {
     assert_eq!(events, ["30 a deadline passed", "30 done true expired true"]);
 }
 
-/// In the draft a poll returned the newest cause. One branch got the cancel and the other the deadline,
-/// and each lost the other cause.
+/// In the draft a poll returned the newest cause. One branch got the cancel and the other the
+/// deadline, and each lost the other cause.
 fn two_causes_reach_both_branches<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
@@ -358,7 +359,8 @@ impl Stream {
     }
 }
 
-/// The draft interrupted a stored wait by the cause of a scope, although the wait began outside of it.
+/// The draft interrupted a stored wait by the cause of a scope, although the wait began outside of
+/// it.
 fn a_rollback_continues_a_read_from_outside<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
@@ -378,8 +380,8 @@ fn a_rollback_continues_a_read_from_outside<R: Runner>() {
     assert_eq!(events, ["10 a deadline passed", "15 read: ok", "15 expired true"]);
 }
 
-/// The draft interrupted a stored wait from inside the scope for ever. The rules interrupt it once, and
-/// the stream waits again.
+/// The draft interrupted a stored wait from inside the scope for ever. The rules interrupt it once,
+/// and the stream waits again.
 fn a_rollback_repeats_a_read_from_inside<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());

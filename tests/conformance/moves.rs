@@ -163,8 +163,8 @@ fn a_yield_that_moves_is_not_interrupted_twice<R: Runner>() {
                 sleep(ms(1)).await.unwrap();
             }
         });
-        // The kernel steps the taker after the giver, and the deadline fires before the giver's next
-        // step.
+        // The kernel steps the taker after the giver, and the deadline fires before the giver's
+        // next step.
         let taker = spawn(async move { scope.take().unwrap().await.output });
         world.note(format_args!("{:?}", taker.join().await));
         giver.join().await.unwrap();

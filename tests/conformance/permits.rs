@@ -486,7 +486,8 @@ fn takers_in_futures_unordered_are_served_in_order<R: Runner>() {
     assert_eq!(events, ["1 0: ok", "3 1: ok", "6 2: ok"]);
 }
 
-/// A wait that is forgotten while it waits leaves with its queue; one that was granted something stays.
+/// A wait that is forgotten while it waits leaves with its queue; one that was granted something
+/// stays.
 fn a_forgotten_wait_leaves_with_its_queue<R: Runner>() {
     let events = R::run(async |world| {
         let doomed = WaitQueue::new();
@@ -560,8 +561,8 @@ impl Trap for Selfish<'_> {
     }
 }
 
-/// Permits that a dropped wait did not collect are free; whoever takes the wait back serves the next, or
-/// takes the permits away.
+/// Permits that a dropped wait did not collect are free; whoever takes the wait back serves the
+/// next, or takes the permits away.
 fn permits_of_a_dropped_trap_await_serve<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(0);
@@ -589,7 +590,8 @@ fn permits_of_a_dropped_trap_await_serve<R: Runner>() {
     assert_eq!(events, ["0 next: ok"]);
 }
 
-/// Leaves two waits in a queue whose kernel ends: one that has been granted two permits, and one that waits.
+/// Leaves two waits in a queue whose kernel ends: one that has been granted two permits, and one
+/// that waits.
 fn outlived<R: Runner>(queue: &Rc<WaitQueue>) -> [Taking; 2] {
     let left = RefCell::new(Vec::new());
     R::run(async |_| {
@@ -622,7 +624,8 @@ fn waits_dropped_after_their_kernel_free_permits<R: Runner>() {
     assert_eq!(counts(&queue), (3, 0, 0), "they are counted once");
 }
 
-/// The waits of an ended kernel are forgotten, or dropped while the queue is part of another kernel.
+/// The waits of an ended kernel are forgotten, or dropped while the queue is part of another
+/// kernel.
 fn another_kernel_has_what_an_ended_one_granted<R: Runner>() {
     for is_forgotten in [true, false] {
         let queue = queue(0);

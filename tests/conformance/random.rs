@@ -1,12 +1,12 @@
 //! Random programs give the same trace on every kernel and on the model.
 //!
-//! A program is a tree of blocks. Each task notes the answer of each wait, with the virtual time. The
-//! traces show every answer that two kernels give differently, in another order, or at another time;
-//! proptest then makes the program small.
+//! A program is a tree of blocks. Each task notes the answer of each wait, with the virtual time.
+//! The traces show every answer that two kernels give differently, in another order, or at another
+//! time; proptest then makes the program small.
 //!
-//! A program does something else when its tasks run in another order. The simulated kernel then has to
-//! end every task, and to repeat a trace by its seed. The model has no libraries on top of it, so its
-//! programs have no locks, channels and groups.
+//! A program does something else when its tasks run in another order. The simulated kernel then has
+//! to end every task, and to repeat a trace by its seed. The model has no libraries on top of it,
+//! so its programs have no locks, channels and groups.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -249,8 +249,8 @@ fn run<A: Api>(actor: Rc<Actor<A>>, block: Block) -> Outcome<A> {
     })
 }
 
-/// Keeps graces from ending together with sleeps and deadlines, whose order would then be unspecified.
-/// Each grace gets a different fraction of a millisecond.
+/// Keeps graces from ending together with sleeps and deadlines, whose order would then be
+/// unspecified. Each grace gets a different fraction of a millisecond.
 fn out_of_step<A: Api>(shared: &Shared<A>) -> Duration {
     let number = shared.graces.get() + 1;
     shared.graces.set(number);
@@ -448,7 +448,8 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Runs a program on all kernels. Each in order gives the same trace; in other orders nothing is lost.
+/// Runs a program on all kernels. Each in order gives the same trace; in other orders nothing is
+/// lost.
 fn compare_kernels(programs: Vec<Block>, seed: u64) -> Result<(), TestCaseError> {
     let on_the_real_one = trace::<Real>(programs.clone());
     let is_all_given_back = |event: &String| event.ends_with(ALL_GIVEN_BACK);
@@ -497,7 +498,8 @@ proptest! {
     }
 }
 
-/// Time that the clock of a test jumps over is no time without a poll, after which a pass is cut short.
+/// Time that the clock of a test jumps over is no time without a poll, after which a pass is cut
+/// short.
 #[test]
 fn pass_after_a_clock_jump_is_complete() {
     let block = |is_stubborn, ops| Block { is_stubborn, ops };

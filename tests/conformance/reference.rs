@@ -1,8 +1,8 @@
 //! A kernel that is meant to be obviously right, and is meant for nothing else.
 //!
-//! The reference kernel is the kernel's half of the contract (`TrapHandler`), as a program on virtual
-//! time that scans plain lists. It has no sockets, and calls blocking closures at once. The rules of
-//! interruption are not the kernel's half; `model/` checks them.
+//! The reference kernel is the kernel's half of the contract (`TrapHandler`), as a program on
+//! virtual time that scans plain lists. It has no sockets, and calls blocking closures at once. The
+//! rules of interruption are not the kernel's half; `model/` checks them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

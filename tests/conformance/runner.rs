@@ -218,11 +218,12 @@ pub(crate) fn by_seed(schedules: &[Schedule], case: fn()) {
     }
 }
 
-/// Declares the tests of a file's cases, each on every kernel. `with_sockets` leaves out the reference
-/// kernel. `by_one_seed`, for large cases, does so too, and uses one seed.
+/// Declares the tests of a file's cases, each on every kernel. `with_sockets` leaves out the
+/// reference kernel. `by_one_seed`, for large cases, does so too, and uses one seed.
 ///
-/// On the simulated kernel a case must note the same events by every seed. `in_order` keeps tasks in
-/// the order in which they became ready, as on the other kernels; `in_any_order` tries other orders.
+/// On the simulated kernel a case must note the same events by every seed. `in_order` keeps tasks
+/// in the order in which they became ready, as on the other kernels; `in_any_order` tries other
+/// orders.
 macro_rules! on_every_kernel {
     (by_one_seed { $($case:ident)* }) => {
         mod real {

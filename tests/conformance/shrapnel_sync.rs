@@ -192,8 +192,8 @@ fn permits_reach_the_sixth<R: Runner>() {
     }
 }
 
-/// Waiters that had a step since their cancel leave the permit alone. Waiters without such a step get
-/// the permit, each from the one before.
+/// Waiters that had a step since their cancel leave the permit alone. Waiters without such a step
+/// get the permit, each from the one before.
 fn a_release_to_interrupted_waiters_is_not_lost<R: Runner>() {
     for (had_a_step, answer, left_alone) in [(true, "0 cancelled", 1), (false, "0 ok", 0)] {
         let events = R::run(async |world| {

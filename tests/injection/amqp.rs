@@ -86,8 +86,8 @@ async fn look_after(broker: Broker, connection: Connection) -> Vec<u8> {
     broker.bodies(QUEUE).concat()
 }
 
-/// Interrupts a program everywhere. It gives the numbers of the messages it has acknowledged, which with
-/// those that are left are to be one of these.
+/// Interrupts a program everywhere. It gives the numbers of the messages it has acknowledged, which
+/// with those that are left are to be one of these.
 #[track_caller]
 fn everywhere(expected: &[&[u8]], program: impl AsyncFn(&Insistent, Stage) -> Vec<u8>) {
     let report = insist(Injector::new().patience(SOCKETS), true, async |insistent| {

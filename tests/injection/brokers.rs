@@ -100,7 +100,8 @@ async fn settle(ask: impl AsyncFn() -> Result<(), BrokerError>) {
     }
 }
 
-/// Gives back, buries, looks at the dead, has them replayed, and purges: ready and dead in between, and at the end.
+/// Gives back, buries, looks at the dead, has them replayed, and purges: ready and dead in between,
+/// and at the end.
 async fn tidy_up(broker: Rc<dyn Broker>) -> [(u64, u64); 3] {
     let counts = async || {
         let counts = insist(async || broker.counts(QUEUE).await).await;

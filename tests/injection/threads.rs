@@ -12,7 +12,8 @@ use pikake::{Interrupted, TaskError, TaskGroup, sleep};
 
 use crate::support::insist::{Insistent, THREADS, a_few_steps, insist_inside, insist_outside, ms};
 
-/// A thread may have answered in the moment of an interruption, which is told by the wait after that.
+/// A thread may have answered in the moment of an interruption, which is told by the wait after
+/// that.
 async fn last_wait(insistent: &Insistent) {
     insistent.on(|| sleep(ms(1))).await;
 }

@@ -448,8 +448,8 @@ fn many_waits_of_one_task() {
         let (one, two, sum, told) = run.output.unwrap();
         assert_eq!((one, two, sum), ((), 3, 10));
         match &run.interruption {
-            // The cancel interrupts the waits that have begun, and the one that is polled next, as the
-            // cause comes up while the first four are polled. Later waits are not interrupted.
+            // The cancel interrupts the waits that have begun, and the one that is polled next, as
+            // the cause comes up while the first four are polled. Later waits are not interrupted.
             Some(by) if by.kind == Kind::CancelWhileWaiting && by.suspension <= 4 => {
                 assert_eq!(told, (by.suspension + 1).min(4));
             }

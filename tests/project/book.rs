@@ -1,4 +1,5 @@
-//! The book in `docs/`: its pages are listed, its links lead to pages, and each of its Rust blocks is tested.
+//! The book in `docs/`: its pages are listed, its links lead to pages, and each of its Rust blocks
+//! is tested.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -95,7 +96,8 @@ fn links_lead_to_pages() {
     }
 }
 
-/// A Rust block is a part of a file that cargo builds, or it is on a page whose examples `src/lib.rs` tests.
+/// A Rust block is a part of a file that cargo builds, or it is on a page whose examples
+/// `src/lib.rs` tests.
 #[test]
 fn rust_blocks_are_tested() {
     let facade = fs::read_to_string(root().join("src/lib.rs")).unwrap();

@@ -143,7 +143,8 @@ fn name(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap().to_str().unwrap().trim_start_matches("./").to_owned()
 }
 
-/// The lines that name an inner crate in an example, or in a text that a macro makes documentation of.
+/// The lines that name an inner crate in an example, or in a text that a macro makes documentation
+/// of.
 fn lines_with_inner_crates(text: &str) -> Vec<&str> {
     let mut is_example = false;
     let mut found = Vec::new();

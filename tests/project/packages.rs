@@ -56,8 +56,8 @@ fn packages_have_metadata_readme_and_licences() {
     }
 }
 
-/// Cargo builds the examples of all packages in one folder: of two with one name, the last one built
-/// is what a test runs.
+/// Cargo builds the examples of all packages in one folder: of two with one name, the last one
+/// built is what a test runs.
 #[test]
 fn examples_have_names_of_their_own() {
     let mut owners: BTreeMap<String, String> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The spans of tasks in the log of a program with the feature `task-spans`, which this binary needs: it runs one of
-//! its tests as the program.
+//! The spans of tasks in the log of a program with the feature `task-spans`, which this binary
+//! needs: it runs one of its tests as the program.
 
 use pikake::task::Builder;
 use pikake::{other_kernels, yield_now};

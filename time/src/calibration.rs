@@ -1,22 +1,22 @@
 //! The measurement of a counter's rate: anchors, baselines and the error of a rate.
 //!
-//! An *anchor* is one reading of the counter between two of the monotonic clock. Of several such brackets
-//! the tightest counts, since an interruption can only widen a bracket. The error of an anchor is at most
-//! half its width and the grain of the monotonic clock. Two anchors give a rate. The sum of their errors
-//! over the *baseline*, the time between them, bounds the error of the rate. So the bound is computed, and
-//! needs no statistics.
+//! An *anchor* is one reading of the counter between two of the monotonic clock. Of several such
+//! brackets the tightest counts, since an interruption can only widen a bracket. The error of an
+//! anchor is at most half its width and the grain of the monotonic clock. Two anchors give a rate.
+//! The sum of their errors over the *baseline*, the time between them, bounds the error of the
+//! rate. So the bound is computed, and needs no statistics.
 
 use std::time::Instant;
 
 use crate::ticks::NANOS_PER_SEC;
 
-/// The number of brackets from which an anchor is chosen: enough that one of them is not interrupted.
-/// Together they take about a microsecond.
+/// The number of brackets from which an anchor is chosen: enough that one of them is not
+/// interrupted. Together they take about a microsecond.
 const BRACKETS: u32 = 16;
 
-/// An upper bound on the step of the monotonic clock, in nanoseconds: a narrower bracket shows the grain of
-/// the clock, not the quality of the reading. Windows counts in 100 ns; elsewhere steps of 1 ns are usual,
-/// and 10 ns have been seen.
+/// An upper bound on the step of the monotonic clock, in nanoseconds: a narrower bracket shows the
+/// grain of the clock, not the quality of the reading. Windows counts in 100 ns; elsewhere steps of
+/// 1 ns are usual, and 10 ns have been seen.
 const CLOCK_GRAIN_NANOS: u64 = if cfg!(windows) { 100 } else { 10 };
 
 /// A later measurement may disagree with the one in use by this much, in parts per million: twice

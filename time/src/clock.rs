@@ -1,9 +1,10 @@
 //! The `Clock` of a kernel, and the clock that a test moves by hand.
 //!
-//! A kernel needs three things of its clock: a reading, the rate, and the time for which an idle kernel
-//! may block before its next deadline. The third makes time replaceable. A real clock answers with the
-//! rest of the wait, and the driver blocks for that time. A virtual clock moves itself to the deadline and
-//! answers zero, so the same kernel loop runs through hours of timers without waiting.
+//! A kernel needs three things of its clock: a reading, the rate, and the time for which an idle
+//! kernel may block before its next deadline. The third makes time replaceable. A real clock
+//! answers with the rest of the wait, and the driver blocks for that time. A virtual clock moves
+//! itself to the deadline and answers zero, so the same kernel loop runs through hours of timers
+//! without waiting.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,14 +17,14 @@ use crate::{Deadline, Rate, Ticks};
 ///
 /// An implementation keeps these rules:
 ///
-/// * On one thread readings never go back. Readings of two threads may differ by as much as the processors'
-///   counters, so a subtraction must saturate, as [`Ticks::since`] does.
+/// * On one thread readings never go back. Readings of two threads may differ by as much as the
+///   processors' counters, so a subtraction must saturate, as [`Ticks::since`] does.
 /// * The rate may be corrected while the clock runs, by no more than its error. Readings do not
 ///   change with it: a deadline stays the same number of ticks.
 ///
-/// A wait is not exact. A deadline is due at the first reading that reaches it, and a reading is rounded
-/// down to a whole tick. So a wait may be short by less than one tick and the error of the rate. A wait
-/// is late by the time until the next reading.
+/// A wait is not exact. A deadline is due at the first reading that reaches it, and a reading is
+/// rounded down to a whole tick. So a wait may be short by less than one tick and the error of the
+/// rate. A wait is late by the time until the next reading.
 pub trait Clock {
     /// A fresh reading.
     fn now(&self) -> Ticks;
@@ -31,7 +32,8 @@ pub trait Clock {
     /// The ticks of this clock per second, as measured so far.
     fn rate(&self) -> Rate;
 
-    /// The deadline `length` from now, by a fresh reading; [`Deadline::NEVER`] beyond the end of the clock.
+    /// The deadline `length` from now, by a fresh reading; [`Deadline::NEVER`] beyond the end of
+    /// the clock.
     ///
     /// # Examples
     ///
@@ -52,16 +54,16 @@ pub trait Clock {
 
     /// The time for which the driver may block when the kernel has nothing to do until `next`.
     ///
-    /// `next` is `None` without a timer. The answer is `None` if the driver may block without limit. The
-    /// answer is rounded up, so that the timer is due after the wait, and is zero when `next` is due
-    /// already. A virtual clock may move itself to `next` and answer zero.
+    /// `next` is `None` without a timer. The answer is `None` if the driver may block without
+    /// limit. The answer is rounded up, so that the timer is due after the wait, and is zero when
+    /// `next` is due already. A virtual clock may move itself to `next` and answer zero.
     fn idle(&self, next: Option<Deadline>) -> Option<Duration>;
 }
 
 /// A clock that a test moves, or that jumps when its kernel is idle.
 ///
-/// The clock starts at [`Ticks::ZERO`], and one tick is one nanosecond. Clones share the time, so a test
-/// keeps one and gives the other to the kernel. Clones stay on one thread, like the kernel.
+/// The clock starts at [`Ticks::ZERO`], and one tick is one nanosecond. Clones share the time, so a
+/// test keeps one and gives the other to the kernel. Clones stay on one thread, like the kernel.
 ///
 /// # Examples
 ///

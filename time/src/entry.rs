@@ -1,11 +1,12 @@
 //! The entries of the timer heap, and the keys of timers.
 //!
-//! Every insertion takes the next of 2³² sequence numbers. The number breaks ties (among equal ticks, first
-//! in is first out). As part of the key, the number distinguishes a timer from a later one in the same
-//! slot. The numbers wrap around, so both uses have a bound. Order: two timers with equal ticks fire in
-//! the order of their insertion if fewer than 2³¹ insertions lie between them. Beyond that, their order is
-//! unspecified; the order of different deadlines never is. Staleness: a key that was kept over exactly 2³²
-//! insertions, or a multiple, may name another timer that got the same slot.
+//! Every insertion takes the next of 2³² sequence numbers. The number breaks ties (among equal
+//! ticks, first in is first out). As part of the key, the number distinguishes a timer from a later
+//! one in the same slot. The numbers wrap around, so both uses have a bound. Order: two timers with
+//! equal ticks fire in the order of their insertion if fewer than 2³¹ insertions lie between them.
+//! Beyond that, their order is unspecified; the order of different deadlines never is. Staleness: a
+//! key that was kept over exactly 2³² insertions, or a multiple, may name another timer that got
+//! the same slot.
 
 use std::cmp::Ordering;
 use std::num::NonZeroU32;
@@ -14,8 +15,8 @@ use crate::Ticks;
 
 /// Names one timer of one heap, also after the timer's end.
 ///
-/// A key is eight bytes, also inside an `Option`. A key that outlives its timer is *stale* and finds
-/// nothing. In another heap a key finds nothing or the wrong timer.
+/// A key is eight bytes, also inside an `Option`. A key that outlives its timer is *stale* and
+/// finds nothing. In another heap a key finds nothing or the wrong timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey {
     pub(crate) slot: SlotId,

@@ -1,16 +1,17 @@
 //! Pending deadlines, earliest first.
 //!
-//! Most timers never fire: a timeout is set, the operation completes, the timeout is removed.
-//! So removal must be as cheap as insertion, and neither may allocate once the heap has grown to
-//! its working size. The design is a plain binary heap of small entries beside a table of slots.
-//! An entry has only the fields for the order (16 bytes, four to a cache line); its slot has the item.
-//! Removal takes the item out of the slot at once. The dead entry stays in the heap until it comes to the
-//! top. So that far deadlines do not pile up there, the heap prunes all dead entries once they outnumber
-//! the live ones by more than [`PRUNE_SLACK`]. More than half of the visited entries are then dead, so the
-//! cost per removal is constant.
+//! Most timers never fire: a timeout is set, the operation completes, the timeout is removed. So
+//! removal must be as cheap as insertion, and neither may allocate once the heap has grown to its
+//! working size. The design is a plain binary heap of small entries beside a table of slots. An
+//! entry has only the fields for the order (16 bytes, four to a cache line); its slot has the item.
+//! Removal takes the item out of the slot at once. The dead entry stays in the heap until it comes
+//! to the top. So that far deadlines do not pile up there, the heap prunes all dead entries once
+//! they outnumber the live ones by more than [`PRUNE_SLACK`]. More than half of the visited entries
+//! are then dead, so the cost per removal is constant.
 //!
-//! Most timers are gone before the kernel asks for the next one. So a new entry first enters a plain list.
-//! The entry moves to the heap at a call of `next`, or when the earliest entry of the list is due.
+//! Most timers are gone before the kernel asks for the next one. So a new entry first enters a
+//! plain list. The entry moves to the heap at a call of `next`, or when the earliest entry of the
+//! list is due.
 //!
 //! The states of a slot:
 //!
@@ -24,15 +25,15 @@
 //!             4 next, pop_due or prune: its entry has left the heap
 //! ```
 //!
-//! A slot is not free before its entry has left the heap, so no two entries share a slot. `entry.rs`
-//! defines the order of entries and the staleness of keys.
+//! A slot is not free before its entry has left the heap, so no two entries share a slot.
+//! `entry.rs` defines the order of entries and the staleness of keys.
 //!
 //! # Memory
 //!
-//! Entries and slots are kept for reuse. Their number never exceeds twice the greatest number of timers
-//! that were live at once, plus [`PRUNE_SLACK`]. Only [`clear`](TimerHeap::clear) and
-//! [`drain`](TimerHeap::drain) free the memory of the slots. An item leaves the heap when it is removed
-//! or fires.
+//! Entries and slots are kept for reuse. Their number never exceeds twice the greatest number of
+//! timers that were live at once, plus [`PRUNE_SLACK`]. Only [`clear`](TimerHeap::clear) and
+//! [`drain`](TimerHeap::drain) free the memory of the slots. An item leaves the heap when it is
+//! removed or fires.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -83,8 +84,8 @@ pub struct TimerHeap<T> {
     sequence: u32,
 }
 
-/// The slot of a timer. The states are those of the diagram above: a live slot has an item, a dead one none, and a free
-/// one is in the chain.
+/// The slot of a timer. The states are those of the diagram above: a live slot has an item, a dead
+/// one none, and a free one is in the chain.
 struct Slot<T> {
     /// The moment of the slot's present or last timer.
     at: Ticks,

@@ -1,9 +1,9 @@
 //! The timer heap against a sorted list.
 //!
-//! The list is the specification: timers in the order of (ticks, insertion). Random programs run on both,
-//! and every answer is compared. After each step the heap's own promises are checked: the bounds on dead
-//! entries and on memory, and the drop of removed items. Some of the programs start just below the
-//! wrap-around of the sequence numbers.
+//! The list is the specification: timers in the order of (ticks, insertion). Random programs run on
+//! both, and every answer is compared. After each step the heap's own promises are checked: the
+//! bounds on dead entries and on memory, and the drop of removed items. Some of the programs start
+//! just below the wrap-around of the sequence numbers.
 
 use std::cell::Cell;
 use std::rc::Rc;

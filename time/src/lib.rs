@@ -1,20 +1,20 @@
 //! Time for pikake: ticks, deadlines, clocks and the timer heap.
 //!
-//! This is one of the two ground crates. The crate does not know tasks, traps or kernels. Every other crate
-//! uses its four parts.
+//! This is one of the two ground crates. The crate does not know tasks, traps or kernels. Every
+//! other crate uses its four parts.
 //!
-//! 1. *Moments* ([`Ticks`], [`Deadline`], [`Rate`]). The scheduler counts ticks of one source clock, and
-//!    computes with nothing else. A moment ([`Deadline`]) and a length
-//!    ([`Duration`](std::time::Duration)) are different types, so that one is never passed for
-//!    the other. Waits round up to ticks, and readings round down to durations. So no wait ends early, and
-//!    no clock shows a time that has not come.
-//! 2. *Clocks* ([`Clock`], [`SystemClock`], [`ManualClock`]). A kernel reads its clock, and asks the clock
-//!    how long an idle kernel may block. A clock that moves itself to the next deadline, and answers "not
-//!    at all", makes the whole kernel run on virtual time.
-//! 3. *Wall time* ([`WallTime`]). One relation, which can be refreshed, pins wall time to ticks. A change of
-//!    the wall clock moves no timer.
-//! 4. *Timers* ([`TimerHeap`]). Pending deadlines, earliest first, first in first out among equals, with
-//!    removal.
+//! 1. *Moments* ([`Ticks`], [`Deadline`], [`Rate`]). The scheduler counts ticks of one source
+//!    clock, and computes with nothing else. A moment ([`Deadline`]) and a length
+//!    ([`Duration`](std::time::Duration)) are different types, so that one is never passed for the
+//!    other. Waits round up to ticks, and readings round down to durations. So no wait ends early,
+//!    and no clock shows a time that has not come.
+//! 2. *Clocks* ([`Clock`], [`SystemClock`], [`ManualClock`]). A kernel reads its clock, and asks
+//!    the clock how long an idle kernel may block. A clock that moves itself to the next deadline,
+//!    and answers "not at all", makes the whole kernel run on virtual time.
+//! 3. *Wall time* ([`WallTime`]). One relation, which can be refreshed, pins wall time to ticks. A
+//!    change of the wall clock moves no timer.
+//! 4. *Timers* ([`TimerHeap`]). Pending deadlines, earliest first, first in first out among equals,
+//!    with removal.
 //!
 //! # Examples
 //!

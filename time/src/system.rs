@@ -1,9 +1,10 @@
 //! The clock of the real machine, chosen once.
 //!
-//! A kernel reads its clock at every sleep, so the cheapest source that is good enough is chosen. The best
-//! source is the processor's counter where it can be trusted; `tsc.rs` has the conditions, the measurement
-//! and the limits. The fallback is the monotonic clock of the operating system, in nanoseconds. Each reading
-//! branches on the choice, always the same way, which costs less than generic code above.
+//! A kernel reads its clock at every sleep, so the cheapest source that is good enough is chosen.
+//! The best source is the processor's counter where it can be trusted; `tsc.rs` has the conditions,
+//! the measurement and the limits. The fallback is the monotonic clock of the operating system, in
+//! nanoseconds. Each reading branches on the choice, always the same way, which costs less than
+//! generic code above.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use crate::{Clock, Deadline, Rate, Ticks};
 
 /// The clock of the machine: the time-stamp counter where it is invariant, else `CLOCK_MONOTONIC`.
 ///
-/// All clocks of a process with the same source show the same time and share one rate. So a second clock
-/// costs almost nothing, and a deadline of one is valid for the other. Readings of different sources cannot
-/// be compared.
+/// All clocks of a process with the same source show the same time and share one rate. So a second
+/// clock costs almost nothing, and a deadline of one is valid for the other. Readings of different
+/// sources cannot be compared.
 ///
 /// The rate drifts against an unslewed `CLOCK_MONOTONIC` by at most
 /// [`INITIAL_DRIFT_BOUND_PPM`](crate::INITIAL_DRIFT_BOUND_PPM). The bound is
@@ -51,9 +52,9 @@ enum Source {
 impl SystemClock {
     /// Chooses the best source there is.
     ///
-    /// The first call in a process measures the counter, and sleeps for about 2 ms (up to 20 ms on a noisy
-    /// machine). Later calls take a microsecond or two, and [refine](SystemClock::refine) the rate if the
-    /// baseline has doubled since.
+    /// The first call in a process measures the counter, and sleeps for about 2 ms (up to 20 ms on
+    /// a noisy machine). Later calls take a microsecond or two, and [refine](SystemClock::refine)
+    /// the rate if the baseline has doubled since.
     pub fn new() -> SystemClock {
         match Counter::get() {
             Some(counter) => SystemClock { source: Source::Counter(counter) },
@@ -63,7 +64,8 @@ impl SystemClock {
 
     /// The fallback, also where there is a better source: `CLOCK_MONOTONIC`, in nanoseconds.
     ///
-    /// For machines that suspend, for virtual machines that emulate the counter badly, and for comparisons.
+    /// For machines that suspend, for virtual machines that emulate the counter badly, and for
+    /// comparisons.
     pub fn monotonic() -> SystemClock {
         static EPOCH: OnceLock<Instant> = OnceLock::new();
         SystemClock { source: Source::Monotonic(*EPOCH.get_or_init(Instant::now)) }
@@ -74,13 +76,14 @@ impl SystemClock {
         matches!(self.source, Source::Counter(_))
     }
 
-    /// Measures the rate again, over the whole time since the first measurement, and returns the rate in
-    /// use.
+    /// Measures the rate again, over the whole time since the first measurement, and returns the
+    /// rate in use.
     ///
-    /// The longer the program runs, the smaller the error. All clocks of the process get the new rate. No
-    /// deadline moves, and durations that are computed from old ticks change by the correction. A measurement
-    /// that is no better than the one in use is ignored, and so is one that shows a step of the counter. The
-    /// call takes about a microsecond. The monotonic source has nothing to refine.
+    /// The longer the program runs, the smaller the error. All clocks of the process get the new
+    /// rate. No deadline moves, and durations that are computed from old ticks change by the
+    /// correction. A measurement that is no better than the one in use is ignored, and so is one
+    /// that shows a step of the counter. The call takes about a microsecond. The monotonic source
+    /// has nothing to refine.
     pub fn refine(&self) -> Rate {
         if let Source::Counter(counter) = self.source {
             counter.refine();
@@ -88,8 +91,8 @@ impl SystemClock {
         self.rate()
     }
 
-    /// The measured bound on the error of the rate against `CLOCK_MONOTONIC`, in parts per billion; zero for
-    /// the monotonic source.
+    /// The measured bound on the error of the rate against `CLOCK_MONOTONIC`, in parts per billion;
+    /// zero for the monotonic source.
     pub fn error_ppb(&self) -> u64 {
         match self.source {
             Source::Counter(counter) => counter.error_ppb(),

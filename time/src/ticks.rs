@@ -1,15 +1,17 @@
-//! Moments and lengths: `Ticks`, `Deadline`, and the `Rate` that converts them to and from `Duration`.
+//! Moments and lengths: `Ticks`, `Deadline`, and the `Rate` that converts them to and from
+//! `Duration`.
 //!
-//! A tick is one unit of a source clock: a TSC cycle, a nanosecond of the monotonic clock, a step of a
-//! test. The scheduler compares and adds ticks, and needs no length of a tick. Only the edges of the
-//! system (a `sleep` that comes in, a poll that goes out) need a [`Rate`].
+//! A tick is one unit of a source clock: a TSC cycle, a nanosecond of the monotonic clock, a step
+//! of a test. The scheduler compares and adds ticks, and needs no length of a tick. Only the edges
+//! of the system (a `sleep` that comes in, a poll that goes out) need a [`Rate`].
 //!
-//! The conversions are exact, not approximated by a multiplier and a shift. A `Duration` keeps seconds and
-//! nanoseconds separate, and so does the arithmetic here. Seconds are multiplied by the frequency. The
-//! product of the nanoseconds, which are under 10⁹, and the frequency fits into 64 bits for any counter up
-//! to 18.4 GHz. The product is divided by the constant 10⁹, which compiles to one more multiplication. So
-//! the hot direction ([`Rate::ticks_ceil`]) is three multiplications, without 128-bit arithmetic and
-//! without an error. The other direction costs two real divisions, once per blocking poll or reading.
+//! The conversions are exact, not approximated by a multiplier and a shift. A `Duration` keeps
+//! seconds and nanoseconds separate, and so does the arithmetic here. Seconds are multiplied by the
+//! frequency. The product of the nanoseconds, which are under 10⁹, and the frequency fits into 64
+//! bits for any counter up to 18.4 GHz. The product is divided by the constant 10⁹, which compiles
+//! to one more multiplication. So the hot direction ([`Rate::ticks_ceil`]) is three
+//! multiplications, without 128-bit arithmetic and without an error. The other direction costs two
+//! real divisions, once per blocking poll or reading.
 
 use std::time::Duration;
 
@@ -123,8 +125,9 @@ impl Deadline {
 
 /// The ticks of a clock per second, which converts lengths to ticks and back.
 ///
-/// Every conversion is exact up to the rounding in its name. Waits use [`ticks_ceil`](Rate::ticks_ceil),
-/// readings use [`duration_floor`](Rate::duration_floor). A result that is too great saturates.
+/// Every conversion is exact up to the rounding in its name. Waits use
+/// [`ticks_ceil`](Rate::ticks_ceil), readings use [`duration_floor`](Rate::duration_floor). A
+/// result that is too great saturates.
 ///
 /// # Examples
 ///
@@ -210,8 +213,8 @@ impl Rate {
     }
 }
 
-/// `a * b / by` for products beyond 64 bits, as of counters faster than 18.4 GHz, which only tests have.
-/// The quotient fits, since one of the factors is below the divisor.
+/// `a * b / by` for products beyond 64 bits, as of counters faster than 18.4 GHz, which only tests
+/// have. The quotient fits, since one of the factors is below the divisor.
 #[cold]
 fn divide_wide(a: u64, b: u64, by: u64, divide: fn(u128, u128) -> u128) -> u64 {
     let quotient = divide(u128::from(a) * u128::from(b), u128::from(by));

@@ -2,40 +2,44 @@
 //!
 //! The time-stamp counter (TSC) of an x86-64 processor is read without entering the operating
 //! system, in a third of the time of its monotonic clock. The counter is usable as a clock if it is
-//! *invariant*: if it runs at one rate through all power and performance states. CPUID leaf 8000_0007h, EDX
-//! bit 8, says so (Intel SDM vol. 3, "Invariant TSC"; AMD APM vol. 3, `TscInvariant`). This does not prove
-//! that the counters of all cores agree. Linux checks them, and removes `tsc` from its list of clock
-//! sources when they disagree, so this file also reads that list where it exists. In all other cases,
-//! [`SystemClock`](crate::SystemClock) falls back to the monotonic clock.
+//! *invariant*: if it runs at one rate through all power and performance states. CPUID leaf
+//! 8000_0007h, EDX bit 8, says so (Intel SDM vol. 3, "Invariant TSC"; AMD APM vol. 3,
+//! `TscInvariant`). This does not prove that the counters of all cores agree. Linux checks them,
+//! and removes `tsc` from its list of clock sources when they disagree, so this file also reads
+//! that list where it exists. In all other cases, [`SystemClock`](crate::SystemClock) falls back to
+//! the monotonic clock.
 //!
-//! The length of a tick is measured against the monotonic clock (`calibration.rs` has the method and the
-//! argument for its error). The first baseline is short, because the caller waits for the clock. Its first
-//! anchor is kept, so every later measurement has a longer baseline and a smaller error. A measurement
-//! whose bound is worse than the one in use is dropped. So is a measurement that disagrees by more than
-//! corrections of the system clock explain: the counter has then stepped.
+//! The length of a tick is measured against the monotonic clock (`calibration.rs` has the method
+//! and the argument for its error). The first baseline is short, because the caller waits for the
+//! clock. Its first anchor is kept, so every later measurement has a longer baseline and a smaller
+//! error. A measurement whose bound is worse than the one in use is dropped. So is a measurement
+//! that disagrees by more than corrections of the system clock explain: the counter has then
+//! stepped.
 //!
-//! On one machine (AMD EPYC guest under KVM, 2.6 GHz) a bracket is 30 ns wide. Over 2 ms the bound is
-//! 29 ppm, and the rate was mostly within 0.3 ppm, 7 ppm at worst in 60 trials. Over 1 s the bound is
-//! 0.06 ppm, and the rate was within 0.02 ppm. The two public bounds leave room for wider brackets.
+//! On one machine (AMD EPYC guest under KVM, 2.6 GHz) a bracket is 30 ns wide. Over 2 ms the bound
+//! is 29 ppm, and the rate was mostly within 0.3 ppm, 7 ppm at worst in 60 trials. Over 1 s the
+//! bound is 0.06 ppm, and the rate was within 0.02 ppm. The two public bounds leave room for wider
+//! brackets.
 //!
 //! # Limits
 //!
 //! * The monotonic clock is itself disciplined: NTP may slew it by up to 500 ppm (`adjtimex(2)`),
 //!   and no measured rate can predict a slew. The bounds hold against an unslewed clock.
-//! * A suspended machine stops the monotonic clock. The machine's counter may run on, or start again at
-//!   zero. In the second case, timers wait until the old count is reached again. Servers do not suspend;
-//!   on machines that do, choose [`SystemClock::monotonic`](crate::SystemClock::monotonic).
+//! * A suspended machine stops the monotonic clock. The machine's counter may run on, or start
+//!   again at zero. In the second case, timers wait until the old count is reached again. Servers
+//!   do not suspend; on machines that do, choose
+//!   [`SystemClock::monotonic`](crate::SystemClock::monotonic).
 //! * The counter is read without a fence: the processor may take the reading some nanoseconds
 //!   before or after the instructions next to it.
 //!
 //! # Why not quanta
 //!
-//! The crate `quanta` (0.13) reads the same counter, has a mock clock, and is quick. Its start may take up
-//! to 200 ms, but took 0.6 ms on that machine. `quanta` does not fit for three reasons. The crate converts raw
-//! counts to durations, but no duration to counts, and the timer heap is keyed on raw counts that a
-//! duration was rounded up to. The crate calibrates once, with an error of 0.7 ppm on that machine, which is good.
-//! But the program does not know the error, and a year does not lower it. `quanta` trusts CPUID alone, and
-//! ignores the system's list.
+//! The crate `quanta` (0.13) reads the same counter, has a mock clock, and is quick. Its start may
+//! take up to 200 ms, but took 0.6 ms on that machine. `quanta` does not fit for three reasons. The
+//! crate converts raw counts to durations, but no duration to counts, and the timer heap is keyed
+//! on raw counts that a duration was rounded up to. The crate calibrates once, with an error of 0.7
+//! ppm on that machine, which is good. But the program does not know the error, and a year does not
+//! lower it. `quanta` trusts CPUID alone, and ignores the system's list.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -45,33 +49,33 @@ use std::time::{Duration, Instant};
 use crate::Rate;
 use crate::calibration::{Anchor, Baseline, is_plausible, nanos_since, rate_between};
 
-/// The largest error of the rate of a fresh [`SystemClock`](crate::SystemClock), in parts per million: 50 µs
-/// in every second.
+/// The largest error of the rate of a fresh [`SystemClock`](crate::SystemClock), in parts per
+/// million: 50 µs in every second.
 ///
-/// Enforced: a counter that cannot be measured this well is not used. Two anchors that are good to 50 ns
-/// reach this bound over a first baseline of 2 ms.
+/// Enforced: a counter that cannot be measured this well is not used. Two anchors that are good to
+/// 50 ns reach this bound over a first baseline of 2 ms.
 pub const INITIAL_DRIFT_BOUND_PPM: u64 = 50;
 
 /// The largest error of the rate, in parts per million, after a refinement over at least
 /// [`REFINED_BASELINE`]: 1 µs in every second.
 ///
-/// The bound holds as long as an anchor is good to 500 ns, also if each reading needs a system call.
-/// [`SystemClock::error_ppb`](crate::SystemClock::error_ppb) has the actual bound.
+/// The bound holds as long as an anchor is good to 500 ns, also if each reading needs a system
+/// call. [`SystemClock::error_ppb`](crate::SystemClock::error_ppb) has the actual bound.
 pub const REFINED_DRIFT_BOUND_PPM: u64 = 1;
 
 /// The baseline from which on [`REFINED_DRIFT_BOUND_PPM`] holds.
 pub const REFINED_BASELINE: Duration = Duration::from_secs(1);
 
-/// The sleep between the anchors of the first measurement: short enough for the start of a program, long
-/// enough for [`INITIAL_DRIFT_BOUND_PPM`].
+/// The sleep between the anchors of the first measurement: short enough for the start of a program,
+/// long enough for [`INITIAL_DRIFT_BOUND_PPM`].
 const FIRST_BASELINE: Duration = Duration::from_millis(2);
 
-/// The number of times that the first baseline is extended before it meets the bound. If it does not (in
-/// 20 ms), the counter is not used.
+/// The number of times that the first baseline is extended before it meets the bound. If it does
+/// not (in 20 ms), the counter is not used.
 const FIRST_ROUNDS: u32 = 10;
 
-/// A new clock repeats the measurement once the baseline has grown by this factor. The error then halves,
-/// and a day brings at most 26 repetitions.
+/// A new clock repeats the measurement once the baseline has grown by this factor. The error then
+/// halves, and a day brings at most 26 repetitions.
 const WORTHWHILE_GROWTH: u64 = 2;
 
 /// Parts per billion in a part per million.
@@ -93,8 +97,8 @@ pub(crate) struct Counter {
 impl Counter {
     /// The counter of this process, or `None` if it is not usable as a clock.
     ///
-    /// The first call measures, and takes some milliseconds. A later call refines the rate if the baseline has
-    /// grown enough, and takes at most two microseconds.
+    /// The first call measures, and takes some milliseconds. A later call refines the rate if the
+    /// baseline has grown enough, and takes at most two microseconds.
     pub(crate) fn get() -> Option<&'static Counter> {
         static COUNTER: OnceLock<Option<Counter>> = OnceLock::new();
         let counter = COUNTER.get_or_init(Counter::measure).as_ref()?;

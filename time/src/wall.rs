@@ -1,18 +1,19 @@
 //! Wall time, pinned to ticks.
 //!
-//! People and protocols need the wall clock; the scheduler must not use it. The wall clock is set by hand,
-//! steps when the network corrects it, and stands still in a leap second. A timer that followed it would
-//! do the same. So one relation, of a reading of the source clock to a reading of the wall clock, converts
-//! ticks to wall time and back. Between two refreshes user time runs as steadily as the ticks, also if the
-//! wall clock is changed. A refresh takes the relation anew. User time then shifts by the change of the wall
-//! clock and by the accumulated drift. Timers are ticks, and do not change.
+//! People and protocols need the wall clock; the scheduler must not use it. The wall clock is set
+//! by hand, steps when the network corrects it, and stands still in a leap second. A timer that
+//! followed it would do the same. So one relation, of a reading of the source clock to a reading of
+//! the wall clock, converts ticks to wall time and back. Between two refreshes user time runs as
+//! steadily as the ticks, also if the wall clock is changed. A refresh takes the relation anew.
+//! User time then shifts by the change of the wall clock and by the accumulated drift. Timers are
+//! ticks, and do not change.
 
 use std::time::{Duration, SystemTime};
 
 use crate::{Clock, Rate, Ticks};
 
-/// The number of readings of the wall clock for one pin. The reading with the shortest bracket counts, so
-/// three are enough if one is interrupted.
+/// The number of readings of the wall clock for one pin. The reading with the shortest bracket
+/// counts, so three are enough if one is interrupted.
 const PIN_READINGS: u32 = 3;
 
 /// The relation between ticks and wall time.
@@ -41,8 +42,8 @@ pub struct WallTime {
 impl WallTime {
     /// Reads both clocks, and pins the readings to each other.
     ///
-    /// The two readings cannot be taken at the same moment. The error is at most half the time that the
-    /// readings take, which is some tens of nanoseconds.
+    /// The two readings cannot be taken at the same moment. The error is at most half the time that
+    /// the readings take, which is some tens of nanoseconds.
     pub fn pin(clock: &(impl Clock + ?Sized)) -> WallTime {
         let read = || {
             let before = clock.now();
@@ -82,9 +83,9 @@ impl WallTime {
 
     /// The first tick at which the wall time is `time` or later, for a wait until then.
     ///
-    /// The result saturates at both ends: a time before the source clock began is [`Ticks::ZERO`] (due
-    /// already), a time beyond its end is [`Ticks::MAX`] (never). The result is a moment of the source
-    /// clock, so a later step of the wall clock does not move it.
+    /// The result saturates at both ends: a time before the source clock began is [`Ticks::ZERO`]
+    /// (due already), a time beyond its end is [`Ticks::MAX`] (never). The result is a moment of
+    /// the source clock, so a later step of the wall clock does not move it.
     pub fn ticks_of(&self, time: SystemTime, rate: Rate) -> Ticks {
         match time.duration_since(self.time) {
             Ok(ahead) => self.ticks.saturating_add(rate.ticks_ceil(ahead)),

@@ -13,7 +13,8 @@ use crate::wait::{Outcome, Wait};
 ///
 /// # Errors
 ///
-/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for a kind that the kernel does not have.
+/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for a kind that the kernel does not
+/// have.
 ///
 /// # Panics
 ///
@@ -23,14 +24,14 @@ pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
     door::with(|local| local.kernel().open(what))
 }
 
-/// Makes an attempt on a socket, without waiting; also outside its kernel's turn. Returns the number of
-/// bytes that were moved.
+/// Makes an attempt on a socket, without waiting; also outside its kernel's turn. Returns the
+/// number of bytes that were moved.
 ///
 /// # Errors
 ///
-/// [`WouldBlock`](io::ErrorKind::WouldBlock) if the attempt would block, or the task has spent its quota of
-/// attempts for this step; [`Closed`], also if the socket's kernel has ended or belongs to another thread;
-/// else the system's.
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if the attempt would block, or the task has spent its
+/// quota of attempts for this step; [`Closed`], also if the socket's kernel has ended or belongs to
+/// another thread; else the system's.
 #[inline]
 pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<usize> {
     let outcome = door::reach(socket.kernel, |local| {
@@ -57,7 +58,8 @@ pub trait AsAttempt {
     /// The result of an attempt that succeeded and moved this number of bytes.
     fn output(&mut self, moved: usize) -> Self::Output;
 
-    /// The thing that the operation waits for, for listings. By default, the socket with its addresses.
+    /// The thing that the operation waits for, for listings. By default, the socket with its
+    /// addresses.
     fn about(&self) -> Option<About> {
         None
     }

@@ -1,7 +1,7 @@
 //! Closures that block, on other threads.
 //!
-//! A closure goes to its thread as a [`BlockingCall`], and its result comes back as a [`Reply`]. A caller
-//! that stops waiting withdraws the closure, or, if it has started, sets its cancel flag:
+//! A closure goes to its thread as a [`BlockingCall`], and its result comes back as a [`Reply`]. A
+//! caller that stops waiting withdraws the closure, or, if it has started, sets its cancel flag:
 //!
 //! ```text
 //!             (1)                (2)               (3)
@@ -12,7 +12,8 @@
 //!                    withdrawn        cancelled: runs on, its thread drops the result
 //! ```
 //!
-//! (1) the first poll of [`Blocking`]. (2) [`BlockingCall::run_on`]. (3) the end of the closure. (4), (5)
+//! (1) the first poll of [`Blocking`]. (2) [`BlockingCall::run_on`]. (3) the end of the closure.
+//! (4), (5)
 //! [`Blocking::cancel_call`]: the wait is interrupted, or its future dropped.
 
 use std::any::type_name;
@@ -32,7 +33,8 @@ use crate::names::TrapKind;
 use crate::reply::{Replied, Reply};
 use crate::threads::{AtomicBool, Mutex, Ordering};
 
-/// Shows a closure on another thread that no task waits for its result any more. Clone the flag freely.
+/// Shows a closure on another thread that no task waits for its result any more. Clone the flag
+/// freely.
 #[derive(Clone, Default)]
 pub struct CancelFlag(Arc<AtomicBool>);
 
@@ -55,8 +57,8 @@ impl fmt::Debug for CancelFlag {
 
 /// Runs a closure that blocks on one of the kernel's helper threads.
 ///
-/// A kernel has at most 64 helper threads, unless its builder sets another limit. When all are busy,
-/// closures wait in a first-in, first-out queue.
+/// A kernel has at most 64 helper threads, unless its builder sets another limit. When all are
+/// busy, closures wait in a first-in, first-out queue.
 ///
 /// # Examples
 ///
@@ -72,16 +74,16 @@ impl fmt::Debug for CancelFlag {
 ///
 /// # Cancellation
 ///
-/// Always an interruption point. If an interruption is pending at the first poll, the closure is not sent.
-/// An interrupted or dropped wait does not wait for the closure. The caller drops a queued closure. A
-/// closure that has started runs to its end on its thread, which then drops the result. To stop such a
-/// closure, see [`blocking_with`] and [`Blocking::on_cancel`].
+/// Always an interruption point. If an interruption is pending at the first poll, the closure is
+/// not sent. An interrupted or dropped wait does not wait for the closure. The caller drops a
+/// queued closure. A closure that has started runs to its end on its thread, which then drops the
+/// result. To stop such a closure, see [`blocking_with`] and [`Blocking::on_cancel`].
 ///
 /// # Kernel end
 ///
 /// A kernel never waits for a helper thread. Its shutdown interrupts the waiting tasks, with the
-/// consequences above. A closure that has started runs on, detached, until the closure or the process
-/// ends.
+/// consequences above. A closure that has started runs on, detached, until the closure or the
+/// process ends.
 ///
 /// # Errors
 ///
@@ -141,10 +143,11 @@ where
     submit_named(submit, work, name)
 }
 
-/// As [`blocking_with`], on a thread that the caller chooses. For libraries with threads of their own.
+/// As [`blocking_with`], on a thread that the caller chooses. For libraries with threads of their
+/// own.
 ///
-/// The first poll calls `submit`, in the task, to hand over the call. If `submit` drops the call, the result
-/// is [`TaskError::Cancelled`].
+/// The first poll calls `submit`, in the task, to hand over the call. If `submit` drops the call,
+/// the result is [`TaskError::Cancelled`].
 ///
 /// # Errors
 ///
@@ -265,10 +268,10 @@ pub struct Blocking<R> {
 impl<R> Blocking<R> {
     /// Sets a hook that is called when the wait for a started closure is interrupted or dropped.
     ///
-    /// The hook makes the closure's blocking call return, for example by a shutdown of the socket that the
-    /// closure reads from. The task calls the hook on its own thread before it returns the interruption, so
-    /// the hook must not block. The closure may have ended in the same moment. A panic of the hook is
-    /// logged. A second hook replaces the first.
+    /// The hook makes the closure's blocking call return, for example by a shutdown of the socket
+    /// that the closure reads from. The task calls the hook on its own thread before it returns the
+    /// interruption, so the hook must not block. The closure may have ended in the same moment. A
+    /// panic of the hook is logged. A second hook replaces the first.
     ///
     /// # Examples
     ///

@@ -9,16 +9,16 @@ use crate::reply::Reply;
 /// A closure for another thread, whose result goes to a task.
 ///
 /// A kernel's helper threads [`run`](Self::run) the call. A thread that owns a value runs the call
-/// [on that value](Self::run_on). The drop of the call sends the reply, so that the thread can count as idle
-/// before the task gets the result. The drop of a call that did not run sends no result, and ends the
-/// wait.
+/// [on that value](Self::run_on). The drop of the call sends the reply, so that the thread can
+/// count as idle before the task gets the result. The drop of a call that did not run sends no
+/// result, and ends the wait.
 pub struct BlockingCall<T: ?Sized = ()>(Box<dyn Work<T>>, Option<&'static Location<'static>>);
 
 impl<T: ?Sized + 'static> BlockingCall<T> {
     /// A call that replies with the closure's result.
     ///
-    /// An unwanted call may be dropped anywhere, also inside a kernel. So a caller that stops waiting first
-    /// takes all values whose drop runs user code out of the closure.
+    /// An unwanted call may be dropped anywhere, also inside a kernel. So a caller that stops
+    /// waiting first takes all values whose drop runs user code out of the closure.
     pub fn new<R: Send + 'static>(
         reply: Reply<R>,
         work: impl FnOnce(&mut T) -> R + Send + 'static,
@@ -37,8 +37,8 @@ impl<T: ?Sized + 'static> BlockingCall<T> {
         self.1
     }
 
-    /// Whether a task waits for the reply. An unwanted call stays unwanted, can be dropped, and holds no values
-    /// of its maker any more.
+    /// Whether a task waits for the reply. An unwanted call stays unwanted, can be dropped, and
+    /// holds no values of its maker any more.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted()
     }
@@ -100,8 +100,8 @@ impl<R, F> Drop for Replying<R, F> {
     }
 }
 
-/// The shortest queue that is searched for unwanted calls. The next search comes when the queue is twice as
-/// long as after the last one, so unwanted calls never outnumber the others by much.
+/// The shortest queue that is searched for unwanted calls. The next search comes when the queue is
+/// twice as long as after the last one, so unwanted calls never outnumber the others by much.
 const PRUNE_FROM: usize = 64;
 
 /// A first-in, first-out queue of calls that wait for a thread.

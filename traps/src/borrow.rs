@@ -1,8 +1,8 @@
 //! A task around a future that lies on the caller's stack and may borrow from there.
 //!
-//! The task's cell holds a pointer to the future. The cell drops the pointer before the future goes out of
-//! scope, on every path, which makes this sound. Remaining references to the task then find a task that
-//! has ended.
+//! The task's cell holds a pointer to the future. The cell drops the pointer before the future goes
+//! out of scope, on every path, which makes this sound. Remaining references to the task then find
+//! a task that has ended.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,8 +16,8 @@ use crate::interrupt::TaskError;
 
 /// Runs `drive` with a task whose future may borrow; returns the future's output.
 ///
-/// `drive` hands the task to a kernel and runs the kernel. When `drive` returns or panics, a future that has
-/// not ended is dropped.
+/// `drive` hands the task to a kernel and runs the kernel. When `drive` returns or panics, a future
+/// that has not ended is dropped.
 ///
 /// # Errors
 ///
@@ -46,8 +46,8 @@ pub fn borrowing<F: Future>(
         let body = std::pin::pin!(Body { future: Some(future), output: &output });
         let body: Pin<&mut (dyn Clear + '_)> = body;
         // SAFETY: only the lifetime changes. The task's cell owns the reference, and drops it in
-        // `Finish::drop` at the latest, which runs before `body` goes out of scope, also when `drive`
-        // panics. A task that has ended is never polled again.
+        // `Finish::drop` at the latest, which runs before `body` goes out of scope, also when
+        // `drive` panics. A task that has ended is never polled again.
         let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
         let finish = Finish(TaskRef::new(Borrowed(body), home, name, spawned_at, None));
         drive(&finish.0);

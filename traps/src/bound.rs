@@ -1,7 +1,7 @@
 //! Values that are used on their own thread alone, for interfaces that demand `Send`.
 //!
-//! A [`Bound`] is `Send` and `Sync` for any value inside, because only the home thread reaches the value.
-//! Every access compares two numbers:
+//! A [`Bound`] is `Send` and `Sync` for any value inside, because only the home thread reaches the
+//! value. Every access compares two numbers:
 //!
 //! ```text
 //!                  on the home thread        elsewhere
@@ -12,18 +12,19 @@
 //!
 //! # Why this is sound
 //!
-//! The value may be anything that other threads must not touch: an `Rc`, a wait of a kernel. Other threads
-//! may own, move and borrow the *wrapper*, so they must neither get a reference to the value nor run its
-//! destructor.
+//! The value may be anything that other threads must not touch: an `Rc`, a wait of a kernel. Other
+//! threads may own, move and borrow the *wrapper*, so they must neither get a reference to the
+//! value nor run its destructor.
 //!
 //! 1. The value is private. Only `get`, `get_mut` and `into_inner` reach the value, and each checks
-//!    [`is_home`](Bound::is_home) first. No two threads get the same number, also if one has ended before
-//!    the other begins.
-//! 2. The destructor drops the value on the home thread. Elsewhere it moves the value's bytes into a
-//!    [`Package`], without reading them; the value is `Unpin`, so a move is sound.
-//! 3. A package drops the value on the home thread, and forgets the value elsewhere. So any thread may
-//!    drop a message that was not delivered.
-//! 4. No derived impl reads the value: `Debug` shows the home, and the value on the home thread only.
+//!    [`is_home`](Bound::is_home) first. No two threads get the same number, also if one has ended
+//!    before the other begins.
+//! 2. The destructor drops the value on the home thread. Elsewhere it moves the value's bytes into
+//!    a [`Package`], without reading them; the value is `Unpin`, so a move is sound.
+//! 3. A package drops the value on the home thread, and forgets the value elsewhere. So any thread
+//!    may drop a message that was not delivered.
+//! 4. No derived impl reads the value: `Debug` shows the home, and the value on the home thread
+//!    only.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -45,7 +46,8 @@ impl Thread {
     fn current() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         thread_local! {
-            // Without a destructor, so that a destructor of another thread-local can read the number.
+            // Without a destructor, so that a destructor of another thread-local can read the
+            // number.
             static NUMBER: Cell<u64> = const { Cell::new(0) };
         }
         NUMBER.with(|number| {
@@ -59,12 +61,12 @@ impl Thread {
 
 /// A value that stays on its kernel's thread, in a wrapper that may go anywhere.
 ///
-/// For libraries that demand `Send` (and `Sync`) of values that they poll and drop on the thread where they
-/// got them: handlers of axum, connectors, timers. A use on another thread panics. A drop on another thread
-/// sends the value home, and drops it there.
+/// For libraries that demand `Send` (and `Sync`) of values that they poll and drop on the thread
+/// where they got them: handlers of axum, connectors, timers. A use on another thread panics. A
+/// drop on another thread sends the value home, and drops it there.
 ///
-/// A `Bound` of a future is a future. Futures are pinned in a box, see [`Bound::future`]; other values are
-/// stored inline.
+/// A `Bound` of a future is a future. Futures are pinned in a box, see [`Bound::future`]; other
+/// values are stored inline.
 ///
 /// # Examples
 ///
@@ -101,12 +103,12 @@ pub struct Bound<T: Unpin + 'static> {
 }
 
 // SAFETY: another thread that owns a `Bound` reaches neither the value nor its destructor, see the
-// head of this file. The thread can only move the bytes, which is sound for an `Unpin` value. The other fields,
-// an `Arc<Home>` and a number, are `Send`.
+// head of this file. The thread can only move the bytes, which is sound for an `Unpin` value. The
+// other fields, an `Arc<Home>` and a number, are `Send`.
 unsafe impl<T: Unpin> Send for Bound<T> {}
 
-// SAFETY: another thread that borrows a `Bound` gets no reference to the value, since `get` compares
-// threads first and `Debug` uses it. The other fields are `Sync`.
+// SAFETY: another thread that borrows a `Bound` gets no reference to the value, since `get`
+// compares threads first and `Debug` uses it. The other fields are `Sync`.
 unsafe impl<T: Unpin> Sync for Bound<T> {}
 
 impl<T: Unpin> Bound<T> {
@@ -220,8 +222,8 @@ struct Package {
     value: Option<Box<dyn Any>>,
 }
 
-// SAFETY: no code reads the value. Only the destructor drops it, after comparing threads, and forgets the
-// value on any thread but its own.
+// SAFETY: no code reads the value. Only the destructor drops it, after comparing threads, and
+// forgets the value on any thread but its own.
 unsafe impl Send for Package {}
 
 impl Drop for Package {

@@ -71,8 +71,8 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
     kernel_trap_at(SleepTrap::new(Until::After(length)), Location::caller())
 }
 
-/// Waits until `deadline`, a [`Deadline`] or an [`Instant`](crate::Instant). If that has passed, lets the other
-/// ready tasks run first.
+/// Waits until `deadline`, a [`Deadline`] or an [`Instant`](crate::Instant). If that has passed,
+/// lets the other ready tasks run first.
 ///
 /// # Examples
 ///
@@ -109,9 +109,9 @@ pub fn sleep_until(deadline: impl Into<Deadline>) -> KernelTrap<SleepTrap> {
 
 /// Waits at least as long as `length`, counted from the first poll, and is never interrupted.
 ///
-/// For timers of other libraries whose output has no room for an error; elsewhere use [`sleep`]. The rules of
-/// interruption treat this wait as a foreign future: when a deadline passes, they drop code that waits
-/// for nothing else.
+/// For timers of other libraries whose output has no room for an error; elsewhere use [`sleep`].
+/// The rules of interruption treat this wait as a foreign future: when a deadline passes, they drop
+/// code that waits for nothing else.
 ///
 /// # Examples
 ///
@@ -176,8 +176,8 @@ pub fn yield_now() -> KernelTrap<YieldTrap> {
 ///
 /// # Cancellation
 ///
-/// An interruption point. The drop of a waiting future leaves the queue. The drop of a signalled future
-/// passes the signal on to the next waiter.
+/// An interruption point. The drop of a waiting future leaves the queue. The drop of a signalled
+/// future passes the signal on to the next waiter.
 ///
 /// # Errors
 ///
@@ -185,8 +185,8 @@ pub fn yield_now() -> KernelTrap<YieldTrap> {
 ///
 /// # Panics
 ///
-/// When polled outside a task, in another kernel than that of the queue's waiters, or while tasks wait in the
-/// queue for permits.
+/// When polled outside a task, in another kernel than that of the queue's waiters, or while tasks
+/// wait in the queue for permits.
 #[track_caller]
 #[inline]
 pub fn park(queue: &WaitQueue) -> KernelTrap<Park<'_>> {
@@ -208,8 +208,8 @@ pub fn park_at<'a>(
 ///
 /// # Cancellation
 ///
-/// An interruption point. The drop of a waiting future leaves the queue, and passes granted permits on to
-/// the waiters behind.
+/// An interruption point. The drop of a waiting future leaves the queue, and passes granted permits
+/// on to the waiters behind.
 ///
 /// # Errors
 ///
@@ -242,7 +242,8 @@ pub fn take_at<'a>(
 ///
 /// # Errors
 ///
-/// [`Interrupted`], [`ResourceBusy`](crate::ResourceBusy) or [`Closed`](crate::Closed), each inside an [`io::Error`].
+/// [`Interrupted`], [`ResourceBusy`](crate::ResourceBusy) or [`Closed`](crate::Closed), each inside
+/// an [`io::Error`].
 ///
 /// # Panics
 ///
@@ -274,7 +275,8 @@ pub fn write_wait(socket: SocketId) -> KernelTrap<SocketTrap<IsReady>> {
 ///
 /// # Cancellation
 ///
-/// An interruption point while the attempt would block. An attempt that succeeded is never interrupted.
+/// An interruption point while the attempt would block. An attempt that succeeded is never
+/// interrupted.
 ///
 /// # Errors
 ///
@@ -291,9 +293,9 @@ pub fn socket_wait<A: AsAttempt>(socket: SocketId, attempt: A) -> KernelTrap<Soc
 
 /// Awaits a future of another library as a trap: visible to the kernel, and interruptible.
 ///
-/// The future is polled first, so its output wins over an interruption of the same moment. The wait owns
-/// and drops a future that is passed by value; pass `pin!(future).as_mut()` or `&mut future` to keep the
-/// future.
+/// The future is polled first, so its output wins over an interruption of the same moment. The wait
+/// owns and drops a future that is passed by value; pass `pin!(future).as_mut()` or `&mut future`
+/// to keep the future.
 ///
 /// # Examples
 ///
@@ -348,10 +350,12 @@ pub(crate) fn foreign_wait_for<F: Future>(
     FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
-/// Awaits a foreign future without making it interruptible, and shows the wait in listings at `place`.
+/// Awaits a foreign future without making it interruptible, and shows the wait in listings at
+/// `place`.
 ///
-/// For futures that must not be interrupted; elsewhere [`future_wait`] is better. Listings show a future
-/// that awaits traps by these traps, and do not show a future that is polled with a combinator's waker.
+/// For futures that must not be interrupted; elsewhere [`future_wait`] is better. Listings show a
+/// future that awaits traps by these traps, and do not show a future that is polled with a
+/// combinator's waker.
 pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
@@ -419,13 +423,15 @@ pub fn lookup_at(
 
 /// Runs a future with a deadline, counted from the first poll.
 ///
-/// When the deadline passes, the future's current await returns [`Interrupted`](crate::Interrupted). The
-/// future may clean up, also by awaiting. When the future is done, the call drops the output and returns
-/// [`TimedOut`](crate::TimedOut). If the future ends before one of its waits is interrupted, the call returns the output. A
-/// future that waits on foreign futures alone cannot be interrupted, and is dropped.
+/// When the deadline passes, the future's current await returns
+/// [`Interrupted`](crate::Interrupted). The future may clean up, also by awaiting. When the future
+/// is done, the call drops the output and returns [`TimedOut`](crate::TimedOut). If the future ends
+/// before one of its waits is interrupted, the call returns the output. A future that waits on
+/// foreign futures alone cannot be interrupted, and is dropped.
 ///
-/// Deadlines nest to any depth. The scope of the passed deadline reports `TimedOut`. Scopes inside see an
-/// interruption that is not theirs. Scopes outside see nothing unless the program passes the error on.
+/// Deadlines nest to any depth. The scope of the passed deadline reports `TimedOut`. Scopes inside
+/// see an interruption that is not theirs. Scopes outside see nothing unless the program passes the
+/// error on.
 ///
 /// # Examples
 ///
@@ -451,8 +457,8 @@ pub fn lookup_at(
 ///
 /// # Cancellation
 ///
-/// Interruptions of the task and of outer scopes arrive inside the future. The drop of this call drops the
-/// future.
+/// Interruptions of the task and of outer scopes arrive inside the future. The drop of this call
+/// drops the future.
 ///
 /// # Errors
 ///
@@ -481,7 +487,8 @@ pub fn timeout_at<F: Future>(deadline: impl Into<Deadline>, future: F) -> Timeou
     Timeout::new(Until::At(deadline.into()), future)
 }
 
-/// Runs a future with a deadline, and returns both its output and whether the deadline interrupted it.
+/// Runs a future with a deadline, and returns both its output and whether the deadline interrupted
+/// it.
 ///
 /// As [`timeout_after`], but keeps an output that came too late.
 ///
@@ -535,10 +542,10 @@ pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
 
 /// Runs a future to its end before a cancel or an outer deadline interrupts its task.
 ///
-/// The shield holds back cancels, and deadlines of scopes around it, while the future is being polled. Their
-/// interruptions are due at the first wait after the shield that would suspend. Deadlines set inside the shield work as
-/// usual. Shields may nest. [`Task::abort`](crate::Task::abort) and the end of a kernel's grace ignore
-/// shields.
+/// The shield holds back cancels, and deadlines of scopes around it, while the future is being
+/// polled. Their interruptions are due at the first wait after the shield that would suspend.
+/// Deadlines set inside the shield work as usual. Shields may nest.
+/// [`Task::abort`](crate::Task::abort) and the end of a kernel's grace ignore shields.
 ///
 /// # Examples
 ///
@@ -563,8 +570,8 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 
 /// Collects an interruption that is due to the current task here, if there is one.
 ///
-/// For long code without awaits. A wait does not return an interruption again that this call has returned.
-/// Inside a shield, interruptions from outside of the shield are not due.
+/// For long code without awaits. A wait does not return an interruption again that this call has
+/// returned. Inside a shield, interruptions from outside of the shield are not due.
 ///
 /// # Errors
 ///
@@ -592,10 +599,10 @@ pub fn pending_interrupt() -> Option<Interrupted> {
     door::try_with_task(|local, task| local.peek_due(task)).flatten()
 }
 
-/// The soonest deadline of the scopes around the code that calls this, such as those of [`timeout_after`]. A
-/// [`shield`] hides the deadlines of the scopes around it. A deadline that has passed counts until a wait has returned its
-/// interruption: what the code does after that, such as to clean up, has no such limit. [`Deadline::NEVER`] without one,
-/// and outside of a kernel.
+/// The soonest deadline of the scopes around the code that calls this, such as those of
+/// [`timeout_after`]. A [`shield`] hides the deadlines of the scopes around it. A deadline that has
+/// passed counts until a wait has returned its interruption: what the code does after that, such as
+/// to clean up, has no such limit. [`Deadline::NEVER`] without one, and outside of a kernel.
 ///
 /// For calls that pass on how much time is left, as to another process.
 ///
@@ -668,8 +675,8 @@ pub fn deadline_after(length: Duration) -> Deadline {
 
 /// Makes the kernel let other threads run once before it sleeps.
 ///
-/// For a wait on a thread that is about to send more: a sleep and a wake-up for each message cost more
-/// than the message. Outside a kernel, nothing happens.
+/// For a wait on a thread that is about to send more: a sleep and a wake-up for each message cost
+/// more than the message. Outside a kernel, nothing happens.
 pub fn yield_thread_before_sleep() {
     door::try_with(|local| local.kernel().outside().yield_thread_before_sleep());
 }
@@ -820,8 +827,8 @@ pub struct ForeignTrap {
     about: Option<fn() -> About>,
 }
 
-/// The trap of a wait for a foreign future that the kernel's own code has made. Apart from [`ForeignTrap`], which has
-/// nothing to drop.
+/// The trap of a wait for a foreign future that the kernel's own code has made. Apart from
+/// [`ForeignTrap`], which has nothing to drop.
 #[derive(Debug)]
 pub(crate) struct ThingTrap {
     kind: TrapKind,
@@ -870,7 +877,8 @@ impl ForeignTrap {
         Self { kind, about: None }
     }
 
-    /// Sets a function that describes the thing that the wait is for, for listings. Only inspections call it.
+    /// Sets a function that describes the thing that the wait is for, for listings. Only
+    /// inspections call it.
     pub fn described_by(self, about: fn() -> About) -> Self {
         Self { about: Some(about), ..self }
     }

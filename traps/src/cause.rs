@@ -1,9 +1,10 @@
 //! Causes of interruption, and the rule by which a polled wait finds a cause to return.
 //!
-//! A *cause* is a deadline that passed or a request to end. A cause has one owner, a scope or a task. A
-//! cause also has the number of the moment at which it came up, and a bit that tells whether a poll has
-//! returned it. There is no list of the waits inside an owner. When a cause comes up, the task is flagged,
-//! and the owner and the sub-waits below are polled ([`deadline_passed`](crate::Local::deadline_passed),
+//! A *cause* is a deadline that passed or a request to end. A cause has one owner, a scope or a
+//! task. A cause also has the number of the moment at which it came up, and a bit that tells
+//! whether a poll has returned it. There is no list of the waits inside an owner. When a cause
+//! comes up, the task is flagged, and the owner and the sub-waits below are polled
+//! ([`deadline_passed`](crate::Local::deadline_passed),
 //! [`request_cancel`](crate::TaskRef::request_cancel)). Each wait then applies the rule
 //! (`Local::collect_due`):
 //!
@@ -17,21 +18,21 @@
 //! ```
 //!
 //! One counter numbers causes and opened scopes (`Local::next_moment`), so numbers are moments; a
-//! task was opened at moment 0. Each pending poll of a wait takes the counter as its *stamp*. While a
-//! task is watched, such a poll is a moment of its own (`Local::note_pending`).
+//! task was opened at moment 0. Each pending poll of a wait takes the counter as its *stamp*. While
+//! a task is watched, such a poll is a moment of its own (`Local::note_pending`).
 //!
 //! # The branch
 //!
-//! A wait that was satisfied before a cause came up gives its answer. The cause is then due to the next
-//! wait of the same branch of the task, also if another branch has returned the cause already. So an older
-//! wait that has its answer leaves its stamp behind ([`Branch`]), which a new wait takes for its own. A
-//! wait that returned one of two causes leaves its stamp, too, with a floor. Owners that were opened before
-//! the floor have no more causes for the branch. A branch ends when an older wait is polled, when a new
-//! wait parks, and with the step. A shield that ends leaves the moment at which it was opened, so causes
-//! that came up meanwhile are due to its branch.
+//! A wait that was satisfied before a cause came up gives its answer. The cause is then due to the
+//! next wait of the same branch of the task, also if another branch has returned the cause already.
+//! So an older wait that has its answer leaves its stamp behind ([`Branch`]), which a new wait
+//! takes for its own. A wait that returned one of two causes leaves its stamp, too, with a floor.
+//! Owners that were opened before the floor have no more causes for the branch. A branch ends when
+//! an older wait is polled, when a new wait parks, and with the step. A shield that ends leaves the
+//! moment at which it was opened, so causes that came up meanwhile are due to its branch.
 //!
-//! `rules.rs` applies the rule to the scopes and the task that are polled, and decides which bodies are
-//! dropped.
+//! `rules.rs` applies the rule to the scopes and the task that are polled, and decides which bodies
+//! are dropped.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -130,7 +131,8 @@ impl Cause {
         self.returned.get()
     }
 
-    /// Whether the cause is due to a wait inside the owner, which was opened at the moment `opened`.
+    /// Whether the cause is due to a wait inside the owner, which was opened at the moment
+    /// `opened`.
     fn is_due(&self, opened: u64, query: &Query) -> bool {
         let is_new = query.branch.is_some_and(|Branch { stamp, floor }| {
             floor <= opened && opened <= stamp && stamp < self.number

@@ -1,4 +1,5 @@
-//! The task cell: one allocation for header, future and outcome, and the waker that points at the cell.
+//! The task cell: one allocation for header, future and outcome, and the waker that points at the
+//! cell.
 //!
 //! Only the files of the folder `cell/` and `waker.rs` use the cell; everything above handles tasks
 //! through [`TaskRef`](crate::TaskRef), which is safe.
@@ -14,24 +15,25 @@
 //! ```
 //!
 //! *Shared* is immutable or atomic. *Own* is made of plain cells and belongs to the thread of the
-//! task's kernel, the *home thread*. *Stage* is first the future, then the outcome, then nothing. The
-//! stage too belongs to the home thread, so neither a future nor its output needs to be `Send`.
+//! task's kernel, the *home thread*. *Stage* is first the future, then the outcome, then nothing.
+//! The stage too belongs to the home thread, so neither a future nor its output needs to be `Send`.
 //!
 //! # Counting
 //!
-//! `Own::local` counts the `TaskRef`s without atomics, as they cannot leave the home thread. All of them
-//! together own one reference of `Shared::refs`, the atomic count. Every waker owns one more. So a
-//! spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only cloning or
-//! dropping a waker does.
+//! `Own::local` counts the `TaskRef`s without atomics, as they cannot leave the home thread. All of
+//! them together own one reference of `Shared::refs`, the atomic count. Every waker owns one more.
+//! So a spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only cloning
+//! or dropping a waker does.
 //!
 //! 1. `local` falls to zero (the drop of a `TaskRef`): stage and cold part are dropped, on the home
 //!    thread. Then the local side releases its reference.
 //! 2. `refs` falls to zero ([`release`]), on any thread: the memory is given back (`memory.rs`).
 //!    Nothing in the cell needs dropping any more.
 //!
-//! A header points at its [`Home`] without a count of its own. While cells have a local side, all of
-//! them share one reference of the home ([`Home::add_cell`]). A cell whose wakers outlive its local side
-//! gets a reference of its own when the local side ends, and the last waker releases that reference.
+//! A header points at its [`Home`] without a count of its own. While cells have a local side, all
+//! of them share one reference of the home ([`Home::add_cell`]). A cell whose wakers outlive its
+//! local side gets a reference of its own when the local side ends, and the last waker releases
+//! that reference.
 //!
 //! # Life of the stage
 //!
@@ -42,11 +44,11 @@
 //!             └──┘ pending             │ (4) dropped unfinished
 //! ```
 //!
-//! (1) `TaskRef::poll`, while the caller holds a `TaskRef`; (2) the same, when the future is ready or
-//! panics: the future is dropped in place, then the outcome is written and the flags get the exit; (3)
-//! `TaskRef::take_outcome` or the end of the local side; (4) [`TaskRef::abandon`](crate::TaskRef::abandon).
-//! In (4) and at the local side's end, the flags get the exit before the drops. So a wake from a destructor
-//! finds a task that has ended.
+//! (1) `TaskRef::poll`, while the caller holds a `TaskRef`; (2) the same, when the future is ready
+//! or panics: the future is dropped in place, then the outcome is written and the flags get the
+//! exit; (3) `TaskRef::take_outcome` or the end of the local side; (4)
+//! [`TaskRef::abandon`](crate::TaskRef::abandon). In (4) and at the local side's end, the flags get
+//! the exit before the drops. So a wake from a destructor finds a task that has ended.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::future::Future;
@@ -85,8 +87,8 @@ struct Shared {
     home: NonNull<Home>,
     /// Wakers, plus one for all `TaskRef`s together.
     refs: AtomicU32,
-    /// The task's index in the kernel's table. Used by the home thread alone; atomic, at no cost, because it
-    /// lies in the shared part.
+    /// The task's index in the kernel's table. Used by the home thread alone; atomic, at no cost,
+    /// because it lies in the shared part.
     index: AtomicU32,
     /// The wake queue has a wake of this task.
     is_wake_queued: AtomicBool,
@@ -124,7 +126,8 @@ struct Own {
     /// The next task in the ready list.
     next: Cell<Option<NonNull<Header>>>,
     spawned_at: &'static Location<'static>,
-    /// The place of the await of the wait that was polled last and is pending. The flags have its kind.
+    /// The place of the await of the wait that was polled last and is pending. The flags have its
+    /// kind.
     awaits_at: Cell<&'static Location<'static>>,
     id: Cell<TaskId>,
     cold: OnceCell<Box<Cold>>,
@@ -147,8 +150,9 @@ struct Cold {
     is_looked_at: Cell<bool>,
 }
 
-/// The number of steps whose waits an inspection keeps, each instead of those of the step before. More than one,
-/// since combinators that have polled all of their futures wake their task to be polled again.
+/// The number of steps whose waits an inspection keeps, each instead of those of the step before.
+/// More than one, since combinators that have polled all of their futures wake their task to be
+/// polled again.
 const INSPECTED_STEPS: u32 = 4;
 
 /// The waits of an inspected step.
@@ -196,8 +200,8 @@ enum Stage<F, T> {
 
 /// The operations that depend on the type of the future.
 ///
-/// All take a pointer to the header of a live cell of the vtable's type; all but `free` may be called
-/// on the home thread only.
+/// All take a pointer to the header of a live cell of the vtable's type; all but `free` may be
+/// called on the home thread only.
 struct VTable {
     /// Polls the future. If the future is ready or panics, drops it and writes the outcome.
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
@@ -276,7 +280,8 @@ impl<F: Future> TaskCell<F> {
         }
     }
 
-    /// Drops the content of the stage in place, and leaves the stage empty. A panic of the drop is logged.
+    /// Drops the content of the stage in place, and leaves the stage empty. A panic of the drop is
+    /// logged.
     ///
     /// # Safety
     ///
@@ -447,7 +452,8 @@ unsafe fn end_local_side(header: NonNull<Header>) {
     let shared = unsafe { &(*header.as_ptr()).shared };
     let (home, free) = (shared.home, shared.vtable.free);
     if shared.refs.load(Ordering::Acquire) == 1 {
-        // SAFETY: the local side's reference is the last one. Without a waker, no new waker can be made.
+        // SAFETY: the local side's reference is the last one. Without a waker, no new waker can be
+        // made.
         unsafe { free(header) };
     } else {
         // SAFETY: the pointer is that of an `Arc`, of which the cells in use share a reference.
@@ -472,11 +478,11 @@ pub(crate) unsafe fn release(header: NonNull<Header>) {
     if shared.refs.fetch_sub(1, Ordering::Release) == 1 {
         // All uses of the cell by other threads happen before the cell is freed.
         fence(Ordering::Acquire);
-        // SAFETY: that was the last reference. The local side empties the stage and the cold part before
-        // it releases its own.
+        // SAFETY: that was the last reference. The local side empties the stage and the cold part
+        // before it releases its own.
         unsafe { free(header) };
-        // SAFETY: the pointer is that of an `Arc`. The caller is `end_local_side`, or a waker after it, so
-        // the cell has a reference of its home.
+        // SAFETY: the pointer is that of an `Arc`. The caller is `end_local_side`, or a waker after
+        // it, so the cell has a reference of its home.
         unsafe { Arc::decrement_strong_count(home.as_ptr()) };
     }
 }
@@ -532,14 +538,14 @@ pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
     }
     // SAFETY: the caller's promise; the reference goes to the `RemoteWake`.
     unsafe { retain(header) };
-    // SAFETY: the pointer is that of an `Arc`, which lives. All cells with a local side share a reference,
-    // and a cell without a local side has its own.
+    // SAFETY: the pointer is that of an `Arc`, which lives. All cells with a local side share a
+    // reference, and a cell without a local side has its own.
     unsafe { Arc::increment_strong_count(shared.home.as_ptr()) };
     // SAFETY: the reference that was just made.
     let home: Arc<Home> = unsafe { Arc::from_raw(shared.home.as_ptr()) };
     let sent = home.moment_of_wake();
-    // SAFETY: the reference was made above, the pointer is that of a cell, and `release` may be called on
-    // any thread.
+    // SAFETY: the reference was made above, the pointer is that of a cell, and `release` may be
+    // called on any thread.
     let wake = unsafe { RemoteWake::new(header.cast(), release_erased, sent) };
     // A kernel that has ended has no task left to wake.
     drop(home.send(Message::Wake(wake)));
@@ -553,6 +559,7 @@ pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
 pub(crate) unsafe fn receive_wake(header: NonNull<Header>) {
     // SAFETY: the caller's promise; only `shared` is read, which any thread may do.
     let shared = unsafe { &(*header.as_ptr()).shared };
-    // A swap, since a read makes the code before the wake happen before the step that the wake causes.
+    // A swap, since a read makes the code before the wake happen before the step that the wake
+    // causes.
     shared.is_wake_queued.swap(false, Ordering::SeqCst);
 }

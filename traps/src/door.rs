@@ -1,12 +1,13 @@
 //! The door to a kernel: the thread-local pointer by which every trap finds its kernel.
 //!
-//! A kernel sets the door to its [`Local`] for the length of a turn, by [`enter`]. The thread then has a
-//! current kernel, which gets every trap. The door does not use the `Waker`, because combinators such as
-//! `FuturesUnordered` poll their children with wakers of their own.
+//! A kernel sets the door to its [`Local`] for the length of a turn, by [`enter`]. The thread then
+//! has a current kernel, which gets every trap. The door does not use the `Waker`, because
+//! combinators such as `FuturesUnordered` poll their children with wakers of their own.
 //!
-//! Some calls reach a kernel of the same thread outside of a turn. A future that is dropped between two
-//! runs withdraws its wait, and a wait queue notifies its waiters. For these calls the thread's directory
-//! lists a kernel during the kernel's life ([`register`]). After that life the calls do nothing.
+//! Some calls reach a kernel of the same thread outside of a turn. A future that is dropped between
+//! two runs withdraws its wait, and a wait queue notifies its waiters. For these calls the thread's
+//! directory lists a kernel during the kernel's life ([`register`]). After that life the calls do
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -27,8 +28,8 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn try_with<R>(work: impl FnOnce(&Local) -> R) -> Option<R> {
     let local = DOOR.with(Cell::get)?;
-    // SAFETY: the pointer was made from a borrow that `enter` holds until it has reset the pointer, on
-    // every path. `work` gets a borrow that cannot outlive the call.
+    // SAFETY: the pointer was made from a borrow that `enter` holds until it has reset the pointer,
+    // on every path. `work` gets a borrow that cannot outlive the call.
     Some(work(unsafe { local.as_ref() }))
 }
 

@@ -1,8 +1,10 @@
-//! Figures that services keep of their work, such as counts of requests, for systems that monitor the process.
+//! Figures that services keep of their work, such as counts of requests, for systems that monitor
+//! the process.
 //!
-//! A service keeps its figures in a type that implements [`Figures`]: one value for each kernel, which [`of_kernel`]
-//! returns. Only the kernel's thread counts, so plain [`Cell`]s suffice. [`collect`] reads the figures of all services
-//! of a kernel, and nothing else does: a service may leave out a costly figure until somebody asks for it.
+//! A service keeps its figures in a type that implements [`Figures`]: one value for each kernel,
+//! which [`of_kernel`] returns. Only the kernel's thread counts, so plain [`Cell`]s suffice.
+//! [`collect`] reads the figures of all services of a kernel, and nothing else does: a service may
+//! leave out a costly figure until somebody asks for it.
 //!
 //! # Examples
 //!
@@ -49,7 +51,8 @@ pub trait Figures: 'static {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Figure {
-    /// The name, in the form `service_what`. A counter has no `_total` at the end, and times no unit.
+    /// The name, in the form `service_what`. A counter has no `_total` at the end, and times no
+    /// unit.
     pub name: &'static str,
     /// The description, a sentence. Figures of one name have the same one.
     pub help: &'static str,
@@ -71,7 +74,8 @@ pub enum Value {
     Times {
         /// The sum of all.
         sum: Duration,
-        /// Element `n` counts the lengths of less than 2^n microseconds, and of at least half of that.
+        /// Element `n` counts the lengths of less than 2^n microseconds, and of at least half of
+        /// that.
         counts: Vec<u64>,
     },
 }
@@ -131,8 +135,8 @@ impl Times {
         self.sum.set(self.sum.get().saturating_add(other.sum.get()));
     }
 
-    /// The counts, without zeros at the end. Element `n` counts the lengths of less than 2^n microseconds, and of at
-    /// least half of that; the last class also all that are longer.
+    /// The counts, without zeros at the end. Element `n` counts the lengths of less than 2^n
+    /// microseconds, and of at least half of that; the last class also all that are longer.
     pub fn counts(&self) -> Vec<u64> {
         let mut counts: Vec<u64> = self.counts.iter().map(Cell::get).collect();
         counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
@@ -140,15 +144,16 @@ impl Times {
     }
 }
 
-/// The figures of one service, as a kernel keeps them: twice the same value, since a trait object of one kind does not
-/// become one of the other.
+/// The figures of one service, as a kernel keeps them: twice the same value, since a trait object
+/// of one kind does not become one of the other.
 #[derive(Clone)]
 pub(crate) struct Kept {
     shown: Rc<dyn Figures>,
     own: Rc<dyn Any>,
 }
 
-/// The figures of this type of the current kernel, which the first call makes and the kernel keeps to its end.
+/// The figures of this type of the current kernel, which the first call makes and the kernel keeps
+/// to its end.
 ///
 /// # Panics
 ///

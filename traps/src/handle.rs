@@ -64,9 +64,9 @@ impl KernelHandle {
 
     /// Starts a task on the kernel's thread.
     ///
-    /// The closure is sent to that thread and called in the task's first step, so the closure's future need
-    /// not be `Send`. The task is detached; for a result see [`call`](Self::call). If the kernel ends first,
-    /// the closure is dropped without being called.
+    /// The closure is sent to that thread and called in the task's first step, so the closure's
+    /// future need not be `Send`. The task is detached; for a result see [`call`](Self::call). If
+    /// the kernel ends first, the closure is dropped without being called.
     ///
     /// # Errors
     ///
@@ -84,8 +84,9 @@ impl KernelHandle {
         }))
     }
 
-    /// Calls a closure on the kernel's thread, inside the kernel and between two steps. A panic of the
-    /// closure is logged. If the kernel ends first, the closure is dropped without being called.
+    /// Calls a closure on the kernel's thread, inside the kernel and between two steps. A panic of
+    /// the closure is logged. If the kernel ends first, the closure is dropped without being
+    /// called.
     ///
     /// # Errors
     ///
@@ -99,14 +100,14 @@ impl KernelHandle {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. An interrupted or dropped call loses the result only: the started task runs on,
-    /// detached, and its result is dropped on its own thread.
+    /// An interruption point. An interrupted or dropped call loses the result only: the started
+    /// task runs on, detached, and its result is dropped on its own thread.
     ///
     /// # Errors
     ///
-    /// [`TaskError::Interrupted`]: the wait was interrupted. [`TaskError::Panicked`]: the started task
-    /// panicked. [`TaskError::Stopped`]: the started task was dropped before it had a result, by a cancel or
-    /// because its kernel has ended.
+    /// [`TaskError::Interrupted`]: the wait was interrupted. [`TaskError::Panicked`]: the started
+    /// task panicked. [`TaskError::Stopped`]: the started task was dropped before it had a result,
+    /// by a cancel or because its kernel has ended.
     ///
     /// # Panics
     ///
@@ -137,10 +138,11 @@ impl KernelHandle {
         async move { waiting.await?.unwrap_or(Err(TaskError::Stopped)) }
     }
 
-    /// Asks the main task of the current run to end, with a reason: its await returns [`Interrupted`]. The
-    /// other tasks go on.
+    /// Asks the main task of the current run to end, with a reason: its await returns
+    /// [`Interrupted`]. The other tasks go on.
     ///
-    /// A request between two runs interrupts the next run. A turn without a main task ignores the request.
+    /// A request between two runs interrupts the next run. A turn without a main task ignores the
+    /// request.
     ///
     /// # Errors
     ///
@@ -160,8 +162,8 @@ impl KernelHandle {
         self.send(Message::Stop)
     }
 
-    /// Asks the kernel to cancel all its tasks, newest first, the main task last. The kernel returns from
-    /// `run` when the tasks have ended or the shutdown grace is over.
+    /// Asks the kernel to cancel all its tasks, newest first, the main task last. The kernel
+    /// returns from `run` when the tasks have ended or the shutdown grace is over.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The wake queue: the one part of a kernel that other threads may touch.
 //!
-//! Another thread puts a message into the kernel's [`Home`] and, if the kernel sleeps in its driver, wakes
-//! the driver. Threads share nothing else of a kernel.
+//! Another thread puts a message into the kernel's [`Home`] and, if the kernel sleeps in its
+//! driver, wakes the driver. Threads share nothing else of a kernel.
 //!
 //! Two flags make sure that no wake is lost:
 //!
@@ -14,13 +14,14 @@
 //!       wake the driver                 4 asleep := false
 //! ```
 //!
-//! In these steps all accesses to the flags are sequentially consistent, so at least one side sees the
-//! other. Either the kernel finds `waiting`, or the thread finds `asleep`. The thread that clears `asleep`
-//! makes the one system call; the rest of a burst makes none. A running kernel reads `waiting` with a plain
-//! load, once a turn.
+//! In these steps all accesses to the flags are sequentially consistent, so at least one side sees
+//! the other. Either the kernel finds `waiting`, or the thread finds `asleep`. The thread that
+//! clears `asleep` makes the one system call; the rest of a burst makes none. A running kernel
+//! reads `waiting` with a plain load, once a turn.
 //!
-//! A kernel that its owner leaves makes step 1, too ([`Home::owner_left`]). If the kernel finds `waiting` in
-//! step 2, it wakes its own driver, so that the message shows on the driver's descriptor.
+//! A kernel that its owner leaves makes step 1, too ([`Home::owner_left`]). If the kernel finds
+//! `waiting` in step 2, it wakes its own driver, so that the message shows on the driver's
+//! descriptor.
 //!
 //! After [`Home::close`] a sender drops its message, so a wake after the kernel's end does nothing.
 
@@ -66,8 +67,8 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A wake of a task in the wake queue. The wake owns a reference to the task's cell, and its drop releases
-/// the reference, on any thread. [`arrive`](Self::arrive) is in `waker.rs`.
+/// A wake of a task in the wake queue. The wake owns a reference to the task's cell, and its drop
+/// releases the reference, on any thread. [`arrive`](Self::arrive) is in `waker.rs`.
 pub struct RemoteWake {
     cell: NonNull<()>,
     release: unsafe fn(NonNull<()>),
@@ -75,8 +76,8 @@ pub struct RemoteWake {
     sent: Option<Instant>,
 }
 
-// SAFETY: any thread may release the reference, by the promise of `new`. This file does nothing else with
-// the pointer.
+// SAFETY: any thread may release the reference, by the promise of `new`. This file does nothing
+// else with the pointer.
 unsafe impl Send for RemoteWake {}
 
 impl RemoteWake {
@@ -125,8 +126,8 @@ pub struct Home {
     inbox: Mutex<Inbox>,
     /// The inbox may have messages. Set and cleared with the inbox locked.
     waiting: AtomicBool,
-    /// The kernel blocks in its driver, is about to, or was left by its owner. The thread that wakes the driver
-    /// clears the flag.
+    /// The kernel blocks in its driver, is about to, or was left by its owner. The thread that
+    /// wakes the driver clears the flag.
     asleep: AtomicBool,
     /// `None` after the kernel's end, which closes the descriptor of the closure.
     wake_driver: Mutex<Option<WakeDriver>>,
@@ -140,8 +141,8 @@ pub struct Home {
 #[derive(Default)]
 struct CellCount(Cell<usize>);
 
-// SAFETY: the count is private, and only `Home::add_cell` and `Home::remove_cell` use it. Both are unsafe
-// and demand the home thread.
+// SAFETY: the count is private, and only `Home::add_cell` and `Home::remove_cell` use it. Both are
+// unsafe and demand the home thread.
 unsafe impl Sync for CellCount {}
 
 /// A [`Home`] on the thread of its kernel, where the kernel's tasks may be built.
@@ -183,8 +184,9 @@ struct Inbox {
 }
 
 impl Home {
-    /// The wake queue of a new kernel of this thread. `wake_driver` makes the kernel's driver return. Any
-    /// thread may call it, at most once for each time that the kernel goes to sleep or is left.
+    /// The wake queue of a new kernel of this thread. `wake_driver` makes the kernel's driver
+    /// return. Any thread may call it, at most once for each time that the kernel goes to sleep or
+    /// is left.
     pub fn open(wake_driver: impl Fn() + Send + Sync + 'static) -> LocalHome {
         let home = Self {
             id: KernelId::fresh(),
@@ -223,7 +225,8 @@ impl Home {
         let count = unsafe { &home.as_ref().cells.0 };
         count.set(count.get() - 1);
         if count.get() == 0 {
-            // SAFETY: the pointer is that of an `Arc`, and the reference is the one forgotten in `add_cell`.
+            // SAFETY: the pointer is that of an `Arc`, and the reference is the one forgotten in
+            // `add_cell`.
             unsafe { Arc::decrement_strong_count(home.as_ptr()) };
         }
     }
@@ -275,7 +278,8 @@ impl Home {
     }
 
     fn wake_driver(&self) -> MutexGuard<'_, Option<WakeDriver>> {
-        // The driver's code runs under the lock, and cannot change the `Option`, so a poisoned lock is fine.
+        // The driver's code runs under the lock, and cannot change the `Option`, so a poisoned lock
+        // is fine.
         self.wake_driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,8 +329,8 @@ impl Home {
         true
     }
 
-    /// Announces that the owner has left the kernel, until [`wake_up`](Self::wake_up). A present message wakes
-    /// the driver at once, or else the next message does.
+    /// Announces that the owner has left the kernel, until [`wake_up`](Self::wake_up). A present
+    /// message wakes the driver at once, or else the next message does.
     pub fn owner_left(&self) {
         self.asleep.store(true, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) {
@@ -339,8 +343,8 @@ impl Home {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Ends deliveries, and drops the closure that wakes the driver. Returns the messages that were not taken;
-    /// drop them where user code may run.
+    /// Ends deliveries, and drops the closure that wakes the driver. Returns the messages that were
+    /// not taken; drop them where user code may run.
     pub fn close(&self) -> Vec<Message> {
         // The drop runs the driver's code, which may send a message, so the lock is free by then.
         let wake_driver = self.wake_driver().take();

@@ -23,7 +23,8 @@ pub(crate) struct Driver {
     is_woken: Mutex<bool>,
     woken: Condvar,
     wakes: AtomicUsize,
-    /// The number of the kernel's announcements of a sleep, or of its owner's leave. Counted just before each.
+    /// The number of the kernel's announcements of a sleep, or of its owner's leave. Counted just
+    /// before each.
     sleeps: AtomicUsize,
     /// The home is closed.
     is_closed: AtomicBool,
@@ -51,7 +52,8 @@ impl Driver {
         home.fall_asleep()
     }
 
-    /// Sleeps as a kernel does. After a lost wake-up no thread of the model can go on, and that fails.
+    /// Sleeps as a kernel does. After a lost wake-up no thread of the model can go on, and that
+    /// fails.
     pub(crate) fn sleep(&self, home: &Home) {
         let may_block = self.falls_asleep(home);
         self.wait(may_block);

@@ -1,7 +1,7 @@
 //! Futures that panic at the line of their `await` when they are polled outside a kernel.
 //!
-//! An `async` block has no `#[track_caller]`: a call inside that needs a kernel would report its own line, deep in a
-//! library, instead of the line of the program.
+//! An `async` block has no `#[track_caller]`: a call inside that needs a kernel would report its
+//! own line, deep in a library, instead of the line of the program.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 
 use crate::door;
 
-/// The future, which panics at the line of the `await` when it is polled outside a kernel. For libraries.
+/// The future, which panics at the line of the `await` when it is polled outside a kernel. For
+/// libraries.
 ///
 /// # Panics
 ///

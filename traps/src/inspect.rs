@@ -1,7 +1,8 @@
-//! Looking into a kernel: pages of its tasks, figures of its tasks and of itself, and the times of steps.
+//! Looking into a kernel: pages of its tasks, figures of its tasks and of itself, and the times of
+//! steps.
 //!
-//! A kernel that can be looked into implements [`Inspect`]. The functions of this module ask the kernel that the
-//! thread is inside of. Another thread sends them in a closure
+//! A kernel that can be looked into implements [`Inspect`]. The functions of this module ask the
+//! kernel that the thread is inside of. Another thread sends them in a closure
 //! ([`KernelHandle::call_there`](crate::KernelHandle::call_there)).
 
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::names::TaskId;
 
-/// A kernel that can be looked into. All methods are called on the kernel's own thread, inside or between steps.
+/// A kernel that can be looked into. All methods are called on the kernel's own thread, inside or
+/// between steps.
 pub trait Inspect {
     /// Some tasks that have not ended, from an index of the kernel's table on. See [`tasks_from`].
     fn tasks_from(&self, index: u32, limit: usize) -> TaskPage;
@@ -27,7 +29,8 @@ pub trait Inspect {
     /// Begins to record steps, for the rest of the kernel's life. A second call does nothing.
     fn record_steps(&self);
 
-    /// The last events of a task in words, for the report of its crash; `None` if steps are not recorded.
+    /// The last events of a task in words, for the report of its crash; `None` if steps are not
+    /// recorded.
     fn last_events(&self, task: TaskId) -> Option<String>;
 }
 
@@ -43,14 +46,16 @@ pub struct TaskPage {
 /// What a task has done since the kernel records steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TaskFigures {
-    /// The number of the task's steps, without those of [inspections](TaskRef::inspect) in which the task did not go on.
+    /// The number of the task's steps, without those of [inspections](TaskRef::inspect) in which
+    /// the task did not go on.
     pub steps: u64,
     /// The time of all steps that were timed.
     pub busy: Duration,
     /// The longest step that was timed.
     pub longest: Duration,
-    /// The time since the end of the last step that counts. For a task without steps: since its spawn, or since the kernel
-    /// records steps. Unless steps are timed, the kernel has read its clock a few steps before that.
+    /// The time since the end of the last step that counts. For a task without steps: since its
+    /// spawn, or since the kernel records steps. Unless steps are timed, the kernel has read its
+    /// clock a few steps before that.
     pub since: Duration,
 }
 
@@ -83,8 +88,9 @@ pub struct KernelFigures {
     pub messages: u64,
     /// The longest step that was timed.
     pub longest_step: Duration,
-    /// How late timers fired since the kernel records steps. Element `n` counts the timers that were late by less than
-    /// 2^n microseconds, and by at least half of that; the last element also those that were later.
+    /// How late timers fired since the kernel records steps. Element `n` counts the timers that
+    /// were late by less than 2^n microseconds, and by at least half of that; the last element also
+    /// those that were later.
     pub lateness: Vec<u64>,
 }
 
@@ -94,12 +100,12 @@ fn with<R>(work: impl FnOnce(&dyn Inspect) -> R) -> Option<R> {
     door::with(|local| local.kernel().inspect().map(work))
 }
 
-/// Some tasks of the current kernel, from an index of the kernel's table on: at most `limit` tasks. A page may have
-/// fewer tasks, or none, before the last one.
+/// Some tasks of the current kernel, from an index of the kernel's table on: at most `limit` tasks.
+/// A page may have fewer tasks, or none, before the last one.
 ///
-/// The first page begins at zero, and each other page at [`TaskPage::next`] of the page before. The kernel may step
-/// tasks between two pages. All pages together have each task that lived meanwhile, once. They may also have tasks that
-/// were spawned meanwhile.
+/// The first page begins at zero, and each other page at [`TaskPage::next`] of the page before. The
+/// kernel may step tasks between two pages. All pages together have each task that lived meanwhile,
+/// once. They may also have tasks that were spawned meanwhile.
 ///
 /// # Examples
 ///
@@ -131,8 +137,8 @@ pub fn tasks_from(index: u32, limit: usize) -> TaskPage {
     with(|kernel| kernel.tasks_from(index, limit)).unwrap_or_default()
 }
 
-/// What a task of the current kernel has done since the kernel records steps. `None` if the kernel does not record
-/// steps, or if the task has ended.
+/// What a task of the current kernel has done since the kernel records steps. `None` if the kernel
+/// does not record steps, or if the task has ended.
 ///
 /// # Panics
 ///
@@ -167,11 +173,11 @@ pub fn kernel_figures() -> KernelFigures {
     with(|kernel| kernel.kernel_figures()).unwrap_or_default()
 }
 
-/// Makes the current kernel time each step, or takes one such request back. The kernel times steps while there are
-/// requests.
+/// Makes the current kernel time each step, or takes one such request back. The kernel times steps
+/// while there are requests.
 ///
-/// A kernel that times steps reads its clock after each one. A kernel times all steps if it has an observer, or if no
-/// watchdog looks at it.
+/// A kernel that times steps reads its clock after each one. A kernel times all steps if it has an
+/// observer, or if no watchdog looks at it.
 ///
 /// # Panics
 ///

@@ -23,9 +23,10 @@ use crate::door;
 /// | [`Deadline`] | a moment at which a wait ends, or [never](Deadline::NEVER) | [`sleep_until`](crate::sleep_until), [`timeout_at`](crate::timeout_at), which also take an `Instant` |
 /// | [`Ticks`] | a plain reading of the clock | kernels, clocks and drivers |
 ///
-/// Moments of the real clock may be compared on all threads of a process. Moments of different clocks, such as
-/// those of two simulations, have no meaning for each other. A length is at most a tick of the clock longer than
-/// the exact one after an addition or subtraction, and shorter after a difference of two moments.
+/// Moments of the real clock may be compared on all threads of a process. Moments of different
+/// clocks, such as those of two simulations, have no meaning for each other. A length is at most a
+/// tick of the clock longer than the exact one after an addition or subtraction, and shorter after
+/// a difference of two moments.
 ///
 /// # Examples
 ///
@@ -57,7 +58,8 @@ impl Instant {
     ///
     /// # Panics
     ///
-    /// Outside a kernel, as in a thread of [`run_in_thread`](crate::blocking). `std::time::Instant` works there.
+    /// Outside a kernel, as in a thread of [`run_in_thread`](crate::blocking). `std::time::Instant`
+    /// works there.
     #[track_caller]
     pub fn now() -> Self {
         let (ticks, rate) = door::with(|local| (local.kernel().now(), local.kernel().rate()));
@@ -136,8 +138,8 @@ impl AddAssign<Duration> for Instant {
 
 /// # Panics
 ///
-/// If the moment lies before the clock's first reading, which is zero in a simulation. [`Instant::checked_sub`]
-/// returns `None` instead.
+/// If the moment lies before the clock's first reading, which is zero in a simulation.
+/// [`Instant::checked_sub`] returns `None` instead.
 impl Sub<Duration> for Instant {
     type Output = Self;
 

@@ -1,9 +1,10 @@
 //! The errors of interrupted waits, and of joins.
 //!
 //! An interruption is an ordinary error value that an await returns. The value names the reason
-//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and the owner: a deadline belongs to the scope
-//! that set it, a cancel to the task as a whole. Code between the wait and the owner passes the error on
-//! with `?`, like any other error. Only the owner turns the error into [`TimedOut`].
+//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and the owner: a deadline belongs to
+//! the scope that set it, a cancel to the task as a whole. Code between the wait and the owner
+//! passes the error on with `?`, like any other error. Only the owner turns the error into
+//! [`TimedOut`].
 
 use std::any::Any;
 use std::fmt;
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::catch::text_of;
 use crate::panic_place::take_place;
 
-/// Names a scope of a kernel, by the number of the moment at which the scope was opened. No two scopes of
-/// a kernel have the same number.
+/// Names a scope of a kernel, by the number of the moment at which the scope was opened. No two
+/// scopes of a kernel have the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ScopeId(pub u64);
 
@@ -82,8 +83,8 @@ impl Interrupted {
     }
 }
 
-/// The text of [`Display`](fmt::Display), with the name of the type, and the place of the call that set the
-/// deadline.
+/// The text of [`Display`](fmt::Display), with the name of the type, and the place of the call that
+/// set the deadline.
 impl fmt::Debug for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Interrupted({self}")?;
@@ -109,8 +110,8 @@ impl std::error::Error for Interrupted {}
 /// An interruption inside an I/O error.
 ///
 /// A deadline becomes the kind `TimedOut`, a cancel `Other`. The kind is never
-/// [`std::io::ErrorKind::Interrupted`], because the standard library and other crates retry on that one. The
-/// [`Interrupted`] is the error's payload, for `error.get_ref()` and `downcast_ref`.
+/// [`std::io::ErrorKind::Interrupted`], because the standard library and other crates retry on that
+/// one. The [`Interrupted`] is the error's payload, for `error.get_ref()` and `downcast_ref`.
 ///
 /// # Examples
 ///
@@ -134,7 +135,8 @@ impl From<Interrupted> for std::io::Error {
     }
 }
 
-/// The deadline of [`timeout_after`](crate::timeout_after) passed, and interrupted or dropped the body.
+/// The deadline of [`timeout_after`](crate::timeout_after) passed, and interrupted or dropped the
+/// body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimedOut;
 
@@ -155,8 +157,8 @@ impl From<TimedOut> for std::io::Error {
 /// The reason why the join of a task gave no value.
 #[non_exhaustive]
 pub enum TaskError {
-    /// The task ended by a cancel, without a value: it was dropped unpolled, aborted, dropped by the rules of
-    /// interruption, or dropped with its kernel.
+    /// The task ended by a cancel, without a value: it was dropped unpolled, aborted, dropped by
+    /// the rules of interruption, or dropped with its kernel.
     Cancelled(Interrupted),
     /// The task panicked.
     Panicked(Panic),
@@ -230,8 +232,8 @@ impl Panic {
 
     /// The file, line and column of the panic, as `src/main.rs:7:5`.
     ///
-    /// `None` unless [`note_panic_places`](crate::note_panic_places) was called before the panic, as
-    /// `#[pikake::main]` does.
+    /// `None` unless [`note_panic_places`](crate::note_panic_places) was called before the panic,
+    /// as `#[pikake::main]` does.
     pub fn place(&self) -> Option<&str> {
         self.0.place.as_deref()
     }

@@ -1,18 +1,20 @@
 //! The contract between a program and the kernel that runs the program.
 //!
-//! A type that implements [`TrapHandler`] is a kernel. The crate's front page specifies each trap, and
-//! `wait.rs` how a wait begins and ends. A kernel knows deadlines, and nothing else of interruption: the
-//! futures of this crate apply the rules of interruption when they are polled (`cause.rs`).
+//! A type that implements [`TrapHandler`] is a kernel. The crate's front page specifies each trap,
+//! and `wait.rs` how a wait begins and ends. A kernel knows deadlines, and nothing else of
+//! interruption: the futures of this crate apply the rules of interruption when they are polled
+//! (`cause.rs`).
 //!
-//! A kernel has two halves. The *near half* is a [`Local`], the same for every kernel: the current task, the
-//! ready list, the chain of scopes, the numbers of moments. A step, or a trap that the near half can answer, costs
-//! no call through a vtable. The *far half* is the rest: tables of timers, queues and sockets, and the outside. A
-//! kernel owns a `Local`, and [`TrapHandler::local`] lends it.
+//! A kernel has two halves. The *near half* is a [`Local`], the same for every kernel: the current
+//! task, the ready list, the chain of scopes, the numbers of moments. A step, or a trap that the
+//! near half can answer, costs no call through a vtable. The *far half* is the rest: tables of
+//! timers, queues and sockets, and the outside. A kernel owns a `Local`, and [`TrapHandler::local`]
+//! lends it.
 //!
-//! Methods take `&self`, and user code may call them, so a kernel runs no user code while it borrows its
-//! own state (I10). User code is: a poll; the drop of a future, an output or a closure; the drop of the
-//! last [`TaskRef`], and so of a [`Waiter`]; a waker's clone, call or drop. [`Local::notify`] runs no user
-//! code; [`Local::call_wakers`] does.
+//! Methods take `&self`, and user code may call them, so a kernel runs no user code while it
+//! borrows its own state (I10). User code is: a poll; the drop of a future, an output or a closure;
+//! the drop of the last [`TaskRef`], and so of a [`Waiter`]; a waker's clone, call or drop.
+//! [`Local::notify`] runs no user code; [`Local::call_wakers`] does.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -48,8 +50,8 @@ pub(crate) mod steps;
 
 /// A kernel: executes the traps of tasks.
 ///
-/// All methods are called on the kernel's own thread. Methods marked *current* act for the task that
-/// is being stepped and are called inside a step only; the others also between steps and runs.
+/// All methods are called on the kernel's own thread. Methods marked *current* act for the task
+/// that is being stepped and are called inside a step only; the others also between steps and runs.
 pub trait TrapHandler {
     /// The near half: always the same one.
     fn local(&self) -> &Local;
@@ -62,12 +64,12 @@ pub trait TrapHandler {
 
     // --- waits ---------------------------------------------------------------------------------
 
-    /// Executes a trap. *Current*; only a [`Wait::Sleep`] for a grace may also begin, and be collected, right
-    /// after a step.
+    /// Executes a trap. *Current*; only a [`Wait::Sleep`] for a grace may also begin, and be
+    /// collected, right after a step.
     fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun;
 
-    /// Collects the answer of a waiting trap, or binds its entry to the waiter of this poll. *Current*, as
-    /// [`begin`](Self::begin).
+    /// Collects the answer of a waiting trap, or binds its entry to the waiter of this poll.
+    /// *Current*, as [`begin`](Self::begin).
     fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected;
 
     /// Withdraws a waiting trap.
@@ -78,28 +80,29 @@ pub trait TrapHandler {
         let _ = (task, kind, event);
     }
 
-    /// Reports that an [observed](TaskRef::set_observed) task was made ready, this long ago. Nothing of the kernel is
-    /// borrowed. See [`Local::report_wakes`].
+    /// Reports that an [observed](TaskRef::set_observed) task was made ready, this long ago.
+    /// Nothing of the kernel is borrowed. See [`Local::report_wakes`].
     fn woken(&self, task: &TaskRef, ago: Duration) {
         let _ = (task, ago);
     }
 
-    /// Notifies up to `count` waiters of a queue in the order of their arrival. Returns the number notified.
+    /// Notifies up to `count` waiters of a queue in the order of their arrival. Returns the number
+    /// notified.
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize;
 
-    /// Notifies waiters of a queue in the order of their arrival, for as long as their permits can be
-    /// [granted](WaitQueue::grant).
+    /// Notifies waiters of a queue in the order of their arrival, for as long as their permits can
+    /// be [granted](WaitQueue::grant).
     fn serve(&self, queue: &WaitQueue);
 
-    /// The task of a waiter that was [granted](WaitQueue::grant) permits of a queue and has not collected them. For
-    /// listings; by default, a kernel does not know it.
+    /// The task of a waiter that was [granted](WaitQueue::grant) permits of a queue and has not
+    /// collected them. For listings; by default, a kernel does not know it.
     fn granted_to(&self, queue: &WaitQueue) -> Option<TaskRef> {
         let _ = queue;
         None
     }
 
-    /// The moment that ends a wait of the kind [`Wait::Sleep`] or [`Wait::Elapse`]. For listings; by default, a
-    /// kernel does not know it.
+    /// The moment that ends a wait of the kind [`Wait::Sleep`] or [`Wait::Elapse`]. For listings;
+    /// by default, a kernel does not know it.
     fn due(&self, key: WaitKey) -> Option<Deadline> {
         let _ = key;
         None
@@ -110,8 +113,9 @@ pub trait TrapHandler {
 
     // --- deadlines of scopes -------------------------------------------------------------------
 
-    /// Sets a deadline. When the deadline has passed, the kernel first notifies the waits that were due no later.
-    /// Then the kernel calls [`Local::deadline_passed`] with the waiter, once, and keeps the number.
+    /// Sets a deadline. When the deadline has passed, the kernel first notifies the waits that were
+    /// due no later. Then the kernel calls [`Local::deadline_passed`] with the waiter, once, and
+    /// keeps the number.
     fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey;
 
     /// Whether an armed deadline has passed.
@@ -122,16 +126,16 @@ pub trait TrapHandler {
 
     // --- tasks ---------------------------------------------------------------------------------
 
-    /// Adds a new task, numbers the task ([`TaskRef::set_id`]) and makes it ready. `false`: the kernel is shut
-    /// down and refuses the task.
+    /// Adds a new task, numbers the task ([`TaskRef::set_id`]) and makes it ready. `false`: the
+    /// kernel is shut down and refuses the task.
     fn spawn(&self, task: &TaskRef) -> bool;
 
-    /// Ends a task without another step: the kernel drops the task's future before the next step of any
-    /// task.
+    /// Ends a task without another step: the kernel drops the task's future before the next step of
+    /// any task.
     fn abort(&self, task: &TaskRef, reason: Interrupted);
 
-    /// The task with this number, if it has not ended. For listings; a kernel with many tasks may know only those that
-    /// [`tasks_from`](crate::inspect::tasks_from) has shown.
+    /// The task with this number, if it has not ended. For listings; a kernel with many tasks may
+    /// know only those that [`tasks_from`](crate::inspect::tasks_from) has shown.
     fn find_task(&self, task: TaskId) -> Option<TaskRef>;
 
     // --- sockets -------------------------------------------------------------------------------
@@ -140,10 +144,12 @@ pub trait TrapHandler {
     ///
     /// # Errors
     ///
-    /// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for a kind that this kernel does not have.
+    /// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for a kind that this kernel does
+    /// not have.
     fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>>;
 
-    /// Makes an attempt on a socket, without waiting. `None`: the attempt would block, or is deferred.
+    /// Makes an attempt on a socket, without waiting. `None`: the attempt would block, or is
+    /// deferred.
     fn attempt(&self, socket: SocketId, attempt: Attempt<'_>) -> Option<io::Result<usize>>;
 
     // --- the outside ---------------------------------------------------------------------------
@@ -182,11 +188,12 @@ pub trait Outside {
     fn system(&self) -> io::Result<()>;
 
     /// Makes the kernel let other threads run once before it sleeps next. See
-    /// [`yield_thread_before_sleep`](crate::yield_thread_before_sleep). A kernel that never sleeps does nothing.
+    /// [`yield_thread_before_sleep`](crate::yield_thread_before_sleep). A kernel that never sleeps
+    /// does nothing.
     fn yield_thread_before_sleep(&self) {}
 
-    /// Runs a call on a helper thread, as soon as one is free, in the order of the calls. A call replies when
-    /// it is dropped, also if it did not run.
+    /// Runs a call on a helper thread, as soon as one is free, in the order of the calls. A call
+    /// replies when it is dropped, also if it did not run.
     fn blocking(&self, call: BlockingCall);
 
     /// Looks up the addresses of a host name.
@@ -229,8 +236,8 @@ pub struct Local {
     ready: ReadyList,
     /// The number of the current or last step.
     step: Cell<u64>,
-    /// The number of the last moment: a scope was opened, a cause came up, or, in a watched task, a poll of a
-    /// wait was pending.
+    /// The number of the last moment: a scope was opened, a cause came up, or, in a watched task, a
+    /// poll of a wait was pending.
     moment: Cell<u64>,
     /// The last moment before the current step began.
     step_began: Cell<u64>,
@@ -240,8 +247,8 @@ pub struct Local {
     attention: Cell<bool>,
     /// The number of wakes of the current task in this step; counted only for a watched task.
     wakes: Cell<u32>,
-    /// The moments of this step's pending polls of waits and shields with the current task's own waker. A moment
-    /// is marked [`OVER`] when its wait ends. Kept only for a watched task.
+    /// The moments of this step's pending polls of waits and shields with the current task's own
+    /// waker. A moment is marked [`OVER`] when its wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
     branch: Cell<Option<Branch>>,
     sub_waits: SubWaits,
@@ -322,8 +329,8 @@ impl Local {
     pub(crate) fn kernel(&self) -> &dyn TrapHandler {
         let kernel = self.kernel.get().expect("a kernel is reached through its door");
         // SAFETY: the pointer was made from an `Rc` that `enter` or `reach` borrow until they have
-        // reset the pointer, on every path. The returned borrow cannot outlive that of `self`, which
-        // comes from the same `Rc` and ends before the reset.
+        // reset the pointer, on every path. The returned borrow cannot outlive that of `self`,
+        // which comes from the same `Rc` and ends before the reset.
         unsafe { kernel.as_ref() }
     }
 
@@ -337,7 +344,8 @@ impl Local {
     pub(crate) fn current_uncounted(&self) -> Option<ManuallyDrop<TaskRef>> {
         let task = self.task.get()?;
         // SAFETY: the code that set the pointer holds a reference to the task until it resets the
-        // pointer, on every path, on this thread. The reference made here is not counted, and not dropped.
+        // pointer, on every path, on this thread. The reference made here is not counted, and not
+        // dropped.
         Some(ManuallyDrop::new(unsafe { TaskRef::from_header(task) }))
     }
 
@@ -349,8 +357,8 @@ impl Local {
     /// The innermost scope that is being polled.
     pub(crate) fn innermost(&self) -> Option<&Frame> {
         // SAFETY: a frame is in the chain for the length of its poll only, during which its future
-        // lends it out. The returned borrow cannot outlive that of `self`, and code that is polled inside
-        // of the scope borrows `self` for less than that poll.
+        // lends it out. The returned borrow cannot outlive that of `self`, and code that is polled
+        // inside of the scope borrows `self` for less than that poll.
         unsafe { self.scope.get().as_ref() }
     }
 
@@ -385,7 +393,8 @@ impl Local {
         self.wakes.get()
     }
 
-    /// Sets the far half, and returns the previous one. For the door, which borrows the kernel meanwhile.
+    /// Sets the far half, and returns the previous one. For the door, which borrows the kernel
+    /// meanwhile.
     pub(crate) fn replace_kernel(
         &self,
         kernel: Option<NonNull<dyn TrapHandler>>,
@@ -487,8 +496,8 @@ impl Local {
         }
     }
 
-    /// [Notifies](Self::notify) a waiter whose entry is gone. Drop a returned waiter where user code may
-    /// run.
+    /// [Notifies](Self::notify) a waiter whose entry is gone. Drop a returned waiter where user
+    /// code may run.
     #[inline(always)]
     pub fn notify_owned(&self, waiter: Waiter) -> Option<Waiter> {
         let flags = waiter.task().flags();
@@ -516,8 +525,8 @@ impl Local {
         self.attention.set(true);
     }
 
-    /// Calls the wakers that were collected. Call this after [`notify`](Self::notify), as soon as nothing
-    /// of the kernel is borrowed.
+    /// Calls the wakers that were collected. Call this after [`notify`](Self::notify), as soon as
+    /// nothing of the kernel is borrowed.
     #[inline]
     pub fn call_wakers(&self) {
         if self.attention.get() {
@@ -525,9 +534,9 @@ impl Local {
         }
     }
 
-    /// Reports wakes of observed tasks to the kernel ([`TrapHandler::woken`]). The kernel calls this right before and
-    /// right after each step that observers see, and [`call_wakers`](Self::call_wakers) does. Tasks that have ended
-    /// since are left out.
+    /// Reports wakes of observed tasks to the kernel ([`TrapHandler::woken`]). The kernel calls
+    /// this right before and right after each step that observers see, and
+    /// [`call_wakers`](Self::call_wakers) does. Tasks that have ended since are left out.
     #[inline(never)]
     pub fn report_wakes(&self) {
         let woken = std::mem::take(&mut *self.woken.borrow_mut());
@@ -583,8 +592,8 @@ impl Local {
         self.sub_waits.each(show);
     }
 
-    /// Notes a pending poll of a wait or a shield of the current task, with the task's own waker. Returns the
-    /// moment of the poll.
+    /// Notes a pending poll of a wait or a shield of the current task, with the task's own waker.
+    /// Returns the moment of the poll.
     #[inline(always)]
     pub(crate) fn note_pending(&self, task: &TaskRef) -> u64 {
         if !task.is_watched() {
@@ -628,13 +637,15 @@ impl Local {
         }
     }
 
-    /// Spends one of the attempts that the current task may make in this step; `false`: none is left.
+    /// Spends one of the attempts that the current task may make in this step; `false`: none is
+    /// left.
     #[inline(always)]
     pub fn take_attempt(&self) -> bool {
         spend_one(&self.attempts_left)
     }
 
-    /// Spends one of the answers that the current task may get at once in this step; `false`: none is left.
+    /// Spends one of the answers that the current task may get at once in this step; `false`: none
+    /// is left.
     #[inline(always)]
     pub fn take_answer(&self) -> bool {
         spend_one(&self.answers_left)

@@ -1,7 +1,7 @@
 //! A task's mark: the note by which a lock names its holder, without a reference to the task.
 //!
-//! A mark is two numbers, read in two instructions, so that frequent locks and unlocks pay little for
-//! listings. A listing makes the kernel search for the task.
+//! A mark is two numbers, read in two instructions, so that frequent locks and unlocks pay little
+//! for listings. A listing makes the kernel search for the task.
 
 use crate::door;
 use crate::names::KernelId;

@@ -41,8 +41,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Names an entry of a kernel's tables. A kernel chooses the key, below [`WaitKey::LIMIT`]. The future of
-/// the wait keeps the key, and passes it to the kernel's later calls.
+/// Names an entry of a kernel's tables. A kernel chooses the key, below [`WaitKey::LIMIT`]. The
+/// future of the wait keeps the key, and passes it to the kernel's later calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaitKey(pub u64);
 

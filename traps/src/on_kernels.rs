@@ -8,8 +8,8 @@
 //!          ◀──────────reply───────────────────── its outcome
 //! ```
 //!
-//! All of these are [`Reply`]s, whose drop is a message as well: a caller that is dropped cancels, and
-//! a kernel that ends has no outcome.
+//! All of these are [`Reply`]s, whose drop is a message as well: a caller that is dropped cancels,
+//! and a kernel that ends has no outcome.
 
 use std::future::{Future, poll_fn};
 use std::iter::once;
@@ -33,8 +33,8 @@ const TIMED_OUT: &str = "a deadline of the caller passed";
 /// A failure ends all: when the first task fails or panics, or its kernel ends, the others are
 /// cancelled. So no server goes on with a part of its kernels.
 ///
-/// `make` is sent to each kernel and called there, so it is `Send`, and its future need not be. For a
-/// single task on another kernel, see [`KernelHandle::call`].
+/// `make` is sent to each kernel and called there, so it is `Send`, and its future need not be. For
+/// a single task on another kernel, see [`KernelHandle::call`].
 ///
 /// # Examples
 ///
@@ -50,15 +50,15 @@ const TIMED_OUT: &str = "a deadline of the caller passed";
 ///
 /// # Cancellation
 ///
-/// An interruption point. An interruption cancels the tasks, with its reason, and the wait for their ends
-/// goes on: the results tell what they did. A second interruption aborts them. A drop cancels them,
-/// without a wait for their ends.
+/// An interruption point. An interruption cancels the tasks, with its reason, and the wait for
+/// their ends goes on: the results tell what they did. A second interruption aborts them. A drop
+/// cancels them, without a wait for their ends.
 ///
 /// # Errors
 ///
 /// For each kernel: the task's own error, or one made from a [`TaskError`]. It is
-/// [`Panicked`](TaskError::Panicked); [`Cancelled`](TaskError::Cancelled), if the task was aborted, or
-/// cancelled before its first step; [`Stopped`](TaskError::Stopped), if its kernel has ended.
+/// [`Panicked`](TaskError::Panicked); [`Cancelled`](TaskError::Cancelled), if the task was aborted,
+/// or cancelled before its first step; [`Stopped`](TaskError::Stopped), if its kernel has ended.
 ///
 /// # Panics
 ///
@@ -161,8 +161,8 @@ where
     }
 }
 
-/// Waits for a task, on its kernel, and passes on the requests of the caller. An interruption of this
-/// wait, by a shutdown of the kernel, is a request as well.
+/// Waits for a task, on its kernel, and passes on the requests of the caller. An interruption of
+/// this wait, by a shutdown of the kernel, is a request as well.
 async fn attend<T>(
     mut task: CancelOnDrop<T>,
     cancelled: Replied<Interrupted>,

@@ -1,7 +1,7 @@
 //! Wall time, random bytes, and threads of the program's own.
 //!
-//! These are requests to the kernel, so that a kernel which simulates the world can answer or refuse them.
-//! The real kernel passes them on to the system.
+//! These are requests to the kernel, so that a kernel which simulates the world can answer or
+//! refuse them. The real kernel passes them on to the system.
 
 use std::io;
 use std::thread;
@@ -11,7 +11,8 @@ use crate::door;
 
 /// The time of the wall clock.
 ///
-/// The wall clock may be set by hand, and may go back. To measure a length, use [`now`](crate::now).
+/// The wall clock may be set by hand, and may go back. To measure a length, use
+/// [`now`](crate::now).
 ///
 /// # Examples
 ///
@@ -31,9 +32,11 @@ pub fn wall_time() -> SystemTime {
     door::with(|local| local.kernel().outside().wall_time())
 }
 
-/// `Ok` if the current kernel's tasks may use the system of the process: files, processes and signals.
+/// `Ok` if the current kernel's tasks may use the system of the process: files, processes and
+/// signals.
 ///
-/// Libraries that use the system call this first, so that a simulated program does not use it unnoticed.
+/// Libraries that use the system call this first, so that a simulated program does not use it
+/// unnoticed.
 ///
 /// # Errors
 ///
@@ -61,13 +64,14 @@ pub fn system_random(to: &mut [u8]) {
 
 /// Starts a thread of the program's own, which is no helper thread of the kernel.
 ///
-/// Inside a kernel this is a request to the kernel. A kernel that simulates the world refuses, since it
-/// controls neither the order nor the time of a thread. Outside a kernel the system starts the thread.
+/// Inside a kernel this is a request to the kernel. A kernel that simulates the world refuses,
+/// since it controls neither the order nor the time of a thread. Outside a kernel the system starts
+/// the thread.
 ///
 /// # Errors
 ///
-/// The system's, when no thread can be started; `Unsupported` from a kernel without threads. The closure
-/// has been dropped.
+/// The system's, when no thread can be started; `Unsupported` from a kernel without threads. The
+/// closure has been dropped.
 pub fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let body = Box::new(body);
     match door::is_open() {
@@ -89,9 +93,9 @@ pub fn system_thread(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<(
 pub mod random {
     //! Random numbers, from the kernel.
     //!
-    //! On the real kernel they are the system's and fit for keys. In a simulation they come from the
-    //! host's own stream, which the seed fixes. So the seed repeats exactly a program that uses no other
-    //! random numbers.
+    //! On the real kernel they are the system's and fit for keys. In a simulation they come from
+    //! the host's own stream, which the seed fixes. So the seed repeats exactly a program that uses
+    //! no other random numbers.
     //!
     //! # Examples
     //!

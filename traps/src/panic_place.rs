@@ -1,7 +1,7 @@
 //! The place of a panic, which the payload of the panic does not have.
 //!
-//! Only the panic hook gets the place. [`note_panic_places`] adds a hook that notes the place for the thread, and then
-//! calls the hook before it. A [`Panic`](crate::Panic) takes the note.
+//! Only the panic hook gets the place. [`note_panic_places`] adds a hook that notes the place for
+//! the thread, and then calls the hook before it. A [`Panic`](crate::Panic) takes the note.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,8 +14,8 @@ use crate::catch::text_of;
 /// A panic, as the hook sees it.
 struct Noted {
     place: Box<str>,
-    /// Compared with the text of a payload: the thread's last panic is another one if the payload comes from another
-    /// thread, or if a destructor has panicked meanwhile.
+    /// Compared with the text of a payload: the thread's last panic is another one if the payload
+    /// comes from another thread, or if a destructor has panicked meanwhile.
     text: Option<Box<str>>,
 }
 
@@ -23,10 +23,12 @@ thread_local! {
     static LAST: Cell<Option<Noted>> = const { Cell::new(None) };
 }
 
-/// Makes reports of crashed tasks, and [`Panic::place`](crate::Panic::place), name the place of the panic.
+/// Makes reports of crashed tasks, and [`Panic::place`](crate::Panic::place), name the place of the
+/// panic.
 ///
-/// The function adds a panic hook, which notes the place and calls the hook that was set before. The second call does
-/// nothing. `#[pikake::main]` calls the function first. A hook that the program sets later should call the one before.
+/// The function adds a panic hook, which notes the place and calls the hook that was set before.
+/// The second call does nothing. `#[pikake::main]` calls the function first. A hook that the
+/// program sets later should call the one before.
 ///
 /// # Examples
 ///

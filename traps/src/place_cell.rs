@@ -18,8 +18,8 @@ impl PlaceCell {
     /// The place that was stored last.
     pub fn get(&self) -> Option<&'static Location<'static>> {
         let place = self.0.load(Ordering::Acquire);
-        // SAFETY: the pointer is null, or `set` made it of a `'static` reference to a value that is never
-        // written to.
+        // SAFETY: the pointer is null, or `set` made it of a `'static` reference to a value that is
+        // never written to.
         unsafe { place.as_ref() }
     }
 }

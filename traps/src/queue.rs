@@ -1,15 +1,16 @@
 //! Wait queues, on which locks and channels park their waiters.
 //!
-//! A queue holds waiters in the order of their arrival, and serves them in that order. There are two ways
-//! to wait.
+//! A queue holds waiters in the order of their arrival, and serves them in that order. There are
+//! two ways to wait.
 //!
-//! * **For a signal**: [`park`](crate::park), until [`wake`](WaitQueue::wake). The primitive keeps the state
-//!   (a flag, a count) and checks it again after each wait. If a waiter leaves without collecting its signal,
-//!   the signal goes to the next waiter, or is lost without one.
-//! * **For permits**: [`take`](crate::take), until enough are free for the first waiter. The queue keeps the
-//!   free permits and grants them, the first waiter first: [`give`](WaitQueue::give). A waiter owns granted
-//!   permits before its task runs, so no later task takes them. If the waiter leaves without collecting its
-//!   permits, they are free again, and the queue serves the next waiter.
+//! * **For a signal**: [`park`](crate::park), until [`wake`](WaitQueue::wake). The primitive keeps
+//!   the state (a flag, a count) and checks it again after each wait. If a waiter leaves without
+//!   collecting its signal, the signal goes to the next waiter, or is lost without one.
+//! * **For permits**: [`take`](crate::take), until enough are free for the first waiter. The queue
+//!   keeps the free permits and grants them, the first waiter first: [`give`](WaitQueue::give). A
+//!   waiter owns granted permits before its task runs, so no later task takes them. If the waiter
+//!   leaves without collecting its permits, they are free again, and the queue serves the next
+//!   waiter.
 //!
 //! ```text
 //!            give                 grant                 collected
@@ -21,10 +22,11 @@
 //!                     └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! A mutex is a queue with one permit, and a semaphore one with several. At any time the waiters of a queue are
-//! of one kind.
+//! A mutex is a queue with one permit, and a semaphore one with several. At any time the waiters of
+//! a queue are of one kind.
 //!
-//! The waiters are linked in the kernel's table; the queue has the indexes of the first and the last one.
+//! The waiters are linked in the kernel's table; the queue has the indexes of the first and the
+//! last one.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -190,7 +192,8 @@ impl WaitQueue {
         self.length.set(self.length.get() - count as u32);
     }
 
-    /// Grants `count` permits to a waiter, if they are free. For kernels, which then notify the waiter.
+    /// Grants `count` permits to a waiter, if they are free. For kernels, which then notify the
+    /// waiter.
     #[inline]
     pub fn grant(&self, count: usize) -> bool {
         let is_granted = self.free.get() >= count;

@@ -1,10 +1,10 @@
 //! Scopes: regions of a task with a deadline of their own, and shields.
 //!
-//! A scope is a *frame* in its future. While the future is polled, the frame is in the chain of the current
-//! scopes (`Local::innermost`). Nothing points to the frame at other times. A kernel names a scope by the
-//! deadline that the scope armed, and sub-waits name the scope by its node. So a scope follows polling, and
-//! holds for exactly the futures that are polled inside, also when several scopes run side by side in one
-//! task.
+//! A scope is a *frame* in its future. While the future is polled, the frame is in the chain of the
+//! current scopes (`Local::innermost`). Nothing points to the frame at other times. A kernel names
+//! a scope by the deadline that the scope armed, and sub-waits name the scope by its node. So a
+//! scope follows polling, and holds for exactly the futures that are polled inside, also when
+//! several scopes run side by side in one task.
 //!
 //! ```text
 //!            (1)            (2)                (3)               (4)
@@ -14,10 +14,10 @@
 //!                    └────────────────┴──────────────────────────────────┘
 //! ```
 //!
-//! (1) The first poll. (2) The end of the first pending poll; a body that never waits costs no timer. (3)
-//! The kernel flags the task and keeps the number of the moment; the next poll takes both over
-//! (`Frame::update`). (4) The body is done, was dropped, or is dropped by the rules in `cause/rules.rs`. (5)
-//! A poll by another task or with another waker (`Frame::rebind`).
+//! (1) The first poll. (2) The end of the first pending poll; a body that never waits costs no
+//! timer. (3) The kernel flags the task and keeps the number of the moment; the next poll takes
+//! both over (`Frame::update`). (4) The body is done, was dropped, or is dropped by the rules in
+//! `cause/rules.rs`. (5) A poll by another task or with another waker (`Frame::rebind`).
 
 use std::cell::{Cell, OnceCell};
 use std::iter::successors;
@@ -49,8 +49,8 @@ pub(crate) struct Frame {
     parent: Cell<*const Frame>,
     deadline: Cell<Deadline>,
     timer: Cell<Option<TimerKey>>,
-    /// The task of the last poll, for which the timer is armed; only compared. A timer keeps its task, so no
-    /// other task has the address meanwhile.
+    /// The task of the last poll, for which the timer is armed; only compared. A timer keeps its
+    /// task, so no other task has the address meanwhile.
     task: Cell<Option<NonNull<Header>>>,
     node: Cell<SubWait>,
     /// The node for which the timer is armed.
@@ -111,15 +111,15 @@ impl Frame {
     }
 
     pub(crate) fn parent(&self) -> Option<&Frame> {
-        // SAFETY: `parent` is called only while this frame is in the chain. The parent's body polls this
-        // frame, so the parent is polled for longer than that.
+        // SAFETY: `parent` is called only while this frame is in the chain. The parent's body polls
+        // this frame, so the parent is polled for longer than that.
         unsafe { self.parent.get().as_ref() }
     }
 }
 
 impl Local {
-    /// The soonest deadline of the scopes that are being polled, inside the innermost shield, of those whose
-    /// interruption no wait has returned.
+    /// The soonest deadline of the scopes that are being polled, inside the innermost shield, of
+    /// those whose interruption no wait has returned.
     pub(crate) fn nearest_deadline(&self) -> Deadline {
         let scopes = successors(self.innermost(), |scope| scope.parent());
         let inside = scopes.take_while(|scope| !scope.is_shield());

@@ -1,15 +1,17 @@
-//! Waits as listings show them: the thing that a wait is for, the scopes around the wait, all waits of a task.
+//! Waits as listings show them: the thing that a wait is for, the scopes around the wait, all waits
+//! of a task.
 //!
-//! A kernel does not know what its tasks wait for. The futures of the waits know it, and can tell it only while
-//! they are polled. So a look at a task takes three calls, all inside of the task's kernel, such as in a closure
-//! of a [`KernelHandle`](crate::KernelHandle):
+//! A kernel does not know what its tasks wait for. The futures of the waits know it, and can tell
+//! it only while they are polled. So a look at a task takes three calls, all inside of the task's
+//! kernel, such as in a closure of a [`KernelHandle`](crate::KernelHandle):
 //!
 //! 1. [`TaskRef::inspect`] schedules a poll of the task and of its sub-waits.
-//! 2. The kernel steps the task. During that step each pending poll of a wait leaves a [`SeenWait`]. A look from
-//!    outside of the kernel's steps lets the kernel make a turn meanwhile. A task that looks at others yields,
-//!    until the other tasks are no longer [ready](TaskRef::is_ready).
-//! 3. [`TaskRef::waits`] lists the waits of the task, and looks at no other task. If the task goes on, the details
-//!    are gone after a few of its steps.
+//! 2. The kernel steps the task. During that step each pending poll of a wait leaves a
+//!    [`SeenWait`]. A look from outside of the kernel's steps lets the kernel make a turn
+//!    meanwhile. A task that looks at others yields, until the other tasks are no longer
+//!    [ready](TaskRef::is_ready).
+//! 3. [`TaskRef::waits`] lists the waits of the task, and looks at no other task. If the task goes
+//!    on, the details are gone after a few of its steps.
 //!
 //! Nothing of this costs anything in tasks that nobody inspects.
 
@@ -51,15 +53,15 @@ impl About {
         Self { text: text.into(), owners: Vec::new(), is_granted: false }
     }
 
-    /// Names the tasks of the same kernel that can end the wait. Each of them can, and nothing else but a
-    /// deadline or a cancel.
+    /// Names the tasks of the same kernel that can end the wait. Each of them can, and nothing else
+    /// but a deadline or a cancel.
     pub fn owned_by(mut self, owners: impl IntoIterator<Item = TaskId>) -> Self {
         self.owners.extend(owners);
         self
     }
 
-    /// Names the task that was granted the thing, and has not taken it. The task can end the wait when it polls
-    /// the wait that the grant was for.
+    /// Names the task that was granted the thing, and has not taken it. The task can end the wait
+    /// when it polls the wait that the grant was for.
     pub fn granted_to(mut self, task: TaskId) -> Self {
         self.owners.push(task);
         self.is_granted = true;
@@ -148,15 +150,17 @@ pub struct SeenWait {
     pub trap: TrapKind,
     /// The place where the task awaits the trap.
     pub place: &'static Location<'static>,
-    /// The thing that the trap waits for, by [`Trap::about`](crate::Trap::about). `None` unless the task was
-    /// [inspected](TaskRef::inspect).
+    /// The thing that the trap waits for, by [`Trap::about`](crate::Trap::about). `None` unless the
+    /// task was [inspected](TaskRef::inspect).
     pub about: Option<About>,
-    /// The thing itself, if other waits may be for the same one. `None` unless the task was inspected.
+    /// The thing itself, if other waits may be for the same one. `None` unless the task was
+    /// inspected.
     pub thing: Option<SeenThing>,
     /// The scopes around the wait, the innermost first. Empty unless the task was inspected.
     pub scopes: Vec<SeenScope>,
-    /// Whether the task polls the wait. `false`: the task has not polled the wait since the call of the wait's
-    /// waker, as when a `select!` has left a combinator aside. Only a poll can end such a wait.
+    /// Whether the task polls the wait. `false`: the task has not polled the wait since the call of
+    /// the wait's waker, as when a `select!` has left a combinator aside. Only a poll can end such
+    /// a wait.
     pub is_polled: bool,
 }
 
@@ -166,8 +170,9 @@ impl SeenWait {
         Self { trap, place, about: None, thing: None, scopes: Vec::new(), is_polled: true }
     }
 
-    /// Whether a moment ends the wait, if nothing else does: the wait is for a moment or for the next step, or a
-    /// deadline of a scope around the wait is to interrupt it, or the grace of such a scope is to drop it.
+    /// Whether a moment ends the wait, if nothing else does: the wait is for a moment or for the
+    /// next step, or a deadline of a scope around the wait is to interrupt it, or the grace of such
+    /// a scope is to drop it.
     pub fn ends_by_time(&self) -> bool {
         let is_timer = matches!(self.trap, TrapKind::Sleep | TrapKind::Elapse | TrapKind::Yield);
         let is_interruptible = self.trap != TrapKind::Elapse;
@@ -215,9 +220,9 @@ impl Local {
 }
 
 impl TaskRef {
-    /// Schedules a step of the task, and polls of its sub-waits, and keeps all pending waits of that step for
-    /// [`waits`](Self::waits), with all details. Each of the next few steps replaces them by its own, since
-    /// combinators may need more than one. Then the details are gone.
+    /// Schedules a step of the task, and polls of its sub-waits, and keeps all pending waits of
+    /// that step for [`waits`](Self::waits), with all details. Each of the next few steps replaces
+    /// them by its own, since combinators may need more than one. Then the details are gone.
     pub fn inspect(&self) {
         self.begin_inspection();
         door::reach(self.kernel(), |local| {
@@ -227,11 +232,11 @@ impl TaskRef {
         });
     }
 
-    /// All pending waits of the task, without a look at other tasks: those of the last step that were polled with
-    /// the task's own waker, and those that a combinator polls with other wakers.
+    /// All pending waits of the task, without a look at other tasks: those of the last step that
+    /// were polled with the task's own waker, and those that a combinator polls with other wakers.
     ///
-    /// If the task was [inspected](Self::inspect) and stepped since, the list is complete, and has the details.
-    /// Otherwise the list has only the last wait of those with the task's own waker.
+    /// If the task was [inspected](Self::inspect) and stepped since, the list is complete, and has
+    /// the details. Otherwise the list has only the last wait of those with the task's own waker.
     pub fn waits(&self) -> Vec<SeenWait> {
         let mut waits = self.seen_waits();
         door::reach(self.kernel(), |local| local.sub_waits().push_waits_of(self, &mut waits));

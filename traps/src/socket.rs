@@ -1,11 +1,13 @@
 //! The socket traps: open a socket, make an attempt, wait until the attempt succeeds or fails.
 //!
-//! The kernel decides how a socket is made; a program names it by a [`SocketId`]. An operation on a socket is a
-//! value, an [`Attempt`]. So a new operation touches this enum and the drivers, and nothing in between. An
-//! attempt that succeeds returns a number, and stores other results in a slot of the value.
+//! The kernel decides how a socket is made; a program names it by a [`SocketId`]. An operation on a
+//! socket is a value, an [`Attempt`]. So a new operation touches this enum and the drivers, and
+//! nothing in between. An attempt that succeeds returns a number, and stores other results in a
+//! slot of the value.
 //!
-//! *Readiness is a hint.* The kernel makes an attempt on a ready socket, and if the attempt would block, the
-//! wait goes on. A kernel may also defer an attempt, if the task has spent its quota for this step.
+//! *Readiness is a hint.* The kernel makes an attempt on a ready socket, and if the attempt would
+//! block, the wait goes on. A kernel may also defer an attempt, if the task has spent its quota for
+//! this step.
 //!
 //! *A closed socket's number is never used again*, so a late user gets an error and never another
 //! connection.
@@ -45,8 +47,8 @@ pub enum Direction {
 pub enum Address {
     /// An internet address and port.
     Ip(SocketAddr),
-    /// A path, an abstract name, or nothing. Boxed, because the address is four times as large as an
-    /// attempt's other results.
+    /// A path, an abstract name, or nothing. Boxed, because the address is four times as large as
+    /// an attempt's other results.
     Unix(Box<unix::SocketAddr>),
 }
 
@@ -56,8 +58,8 @@ pub enum Address {
 pub enum OpenSocket<'a> {
     /// A TCP listener at an address, with a backlog of this many connections.
     TcpListener(SocketAddr, u32),
-    /// A TCP listener that shares its address with others, also of other kernels: the system distributes
-    /// connections (`SO_REUSEPORT`). A kernel without such listeners refuses, with
+    /// A TCP listener that shares its address with others, also of other kernels: the system
+    /// distributes connections (`SO_REUSEPORT`). A kernel without such listeners refuses, with
     /// [`Unsupported`](io::ErrorKind::Unsupported).
     SharedTcpListener(SocketAddr, u32),
     /// A TCP connection that is being made; wait with [`Attempt::Connected`].
@@ -74,25 +76,27 @@ pub enum OpenSocket<'a> {
     UnixStreamPair,
     /// Two Unix datagram sockets that are connected to each other.
     UnixDatagramPair,
-    /// A descriptor from outside: a socket, a pipe, or another descriptor that the system can poll. A
-    /// kernel whose sockets are no descriptors refuses, with
+    /// A descriptor from outside: a socket, a pipe, or another descriptor that the system can poll.
+    /// A kernel whose sockets are no descriptors refuses, with
     /// [`Unsupported`](io::ErrorKind::Unsupported).
     Adopt(OwnedFd),
 }
 
-/// The process at the other end of a Unix stream, as the system has noted when the stream was connected
-/// (`SO_PEERCRED`).
+/// The process at the other end of a Unix stream, as the system has noted when the stream was
+/// connected (`SO_PEERCRED`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PeerCredentials {
     /// The effective user.
     pub uid: u32,
     /// The effective group.
     pub gid: u32,
-    /// The process, which may have ended since; `None` if this process cannot see it, as from another PID namespace.
+    /// The process, which may have ended since; `None` if this process cannot see it, as from
+    /// another PID namespace.
     pub pid: Option<u32>,
 }
 
-/// A property of a socket that can be read and changed. Not every kind of socket has all properties.
+/// A property of a socket that can be read and changed. Not every kind of socket has all
+/// properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -100,7 +104,8 @@ pub enum SocketOption {
     NoDelay(bool),
     /// UDP: may send to a broadcast address (`SO_BROADCAST`).
     Broadcast(bool),
-    /// The time that a close may take to send the remaining data; zero resets the connection (`SO_LINGER`).
+    /// The time that a close may take to send the remaining data; zero resets the connection
+    /// (`SO_LINGER`).
     Linger(Option<Duration>),
     /// Probe an idle connection (`SO_KEEPALIVE`).
     KeepAlive(bool),
@@ -112,18 +117,20 @@ pub enum SocketOption {
 
 /// An operation on a socket, as a value for the kernel and its driver.
 ///
-/// An attempt never suspends. An attempt to move data, accept or connect may block; the caller then waits until
-/// the socket is ready and repeats the attempt ([`socket_wait`](crate::socket_wait)). Other attempts succeed or
-/// fail at once.
+/// An attempt never suspends. An attempt to move data, accept or connect may block; the caller then
+/// waits until the socket is ready and repeats the attempt ([`socket_wait`](crate::socket_wait)).
+/// Other attempts succeed or fail at once.
 ///
-/// An attempt that succeeds returns the number of bytes that were moved, or received; 0 if it moves none.
+/// An attempt that succeeds returns the number of bytes that were moved, or received; 0 if it moves
+/// none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Attempt<'a> {
-    /// Whether an attempt in this direction is worthwhile, by the readiness that the kernel has noted.
+    /// Whether an attempt in this direction is worthwhile, by the readiness that the kernel has
+    /// noted.
     IsReady(Direction),
-    /// Whether the descriptor is ready in this direction, by a poll of the system. For descriptors that are
-    /// neither read nor written, such as pidfds.
+    /// Whether the descriptor is ready in this direction, by a poll of the system. For descriptors
+    /// that are neither read nor written, such as pidfds.
     Poll(Direction),
     /// Take a connection from a listener, and store its socket and the address of the other side.
     Accept(&'a mut Option<(SocketId, Address)>),
@@ -139,7 +146,8 @@ pub enum Attempt<'a> {
     Write(&'a [u8]),
     /// Write several buffers to a stream.
     WriteVectored(&'a [IoSlice<'a>]),
-    /// Receive a datagram, and store its sender's address. Bytes that do not fit into the buffer are lost.
+    /// Receive a datagram, and store its sender's address. Bytes that do not fit into the buffer
+    /// are lost.
     Receive(&'a mut [u8], &'a mut Option<Address>),
     /// Send a datagram, to this address or to the socket's peer.
     Send(&'a [u8], Option<&'a Address>),
@@ -162,12 +170,12 @@ pub enum Attempt<'a> {
     Close,
 }
 
-/// The largest number of buffers in one attempt; systems refuse more (`IOV_MAX`). Further buffers are left
-/// out before the attempt, so that a complete transfer does not count as a short one.
+/// The largest number of buffers in one attempt; systems refuse more (`IOV_MAX`). Further buffers
+/// are left out before the attempt, so that a complete transfer does not count as a short one.
 const MOST_BUFFERS: usize = 1024;
 
-/// Several buffers to read into. Implemented only for the standard library's type, because the kernel calls
-/// these methods while its tables are borrowed.
+/// Several buffers to read into. Implemented only for the standard library's type, because the
+/// kernel calls these methods while its tables are borrowed.
 pub trait Buffers: fmt::Debug + sealed::Sealed {
     /// The number of bytes that one attempt can read.
     fn room(&self) -> usize;

@@ -1,11 +1,11 @@
 //! Sub-waits: waits and scopes that were polled with another waker than their task's own.
 //!
-//! A combinator such as `FuturesUnordered` polls a child only after a call of the child's own waker. So a
-//! kernel needs that waker to get the child polled. A *sub-wait* is a wait or a scope whose last poll had
-//! a combinator's waker. Each has a node with that waker. Nodes are linked under the node of the scope
-//! around them, so that a cause finds the sub-waits inside its owner. A scope that is polled with the
-//! task's own waker has a node, without a waker, only if there are sub-waits inside. Plain code, `join!` and
-//! `select!` have no sub-waits.
+//! A combinator such as `FuturesUnordered` polls a child only after a call of the child's own
+//! waker. So a kernel needs that waker to get the child polled. A *sub-wait* is a wait or a scope
+//! whose last poll had a combinator's waker. Each has a node with that waker. Nodes are linked
+//! under the node of the scope around them, so that a cause finds the sub-waits inside its owner. A
+//! scope that is polled with the task's own waker has a node, without a waker, only if there are
+//! sub-waits inside. Plain code, `join!` and `select!` have no sub-waits.
 //!
 //! ```text
 //!   task ──▶ scope ──▶ sub-wait ──▶ …        first child, then from sibling to sibling,
@@ -15,12 +15,12 @@
 //!            sub-wait
 //! ```
 //!
-//! The future of a wait or a scope owns its node, and frees it. When a scope ends, the nodes below move
-//! under the next scope around, or under the task.
+//! The future of a wait or a scope owns its node, and frees it. When a scope ends, the nodes below
+//! move under the next scope around, or under the task.
 //!
-//! Each list counts the waits and shields below, at any depth: those that wait, and those whose waker was
-//! called since their last poll. The latter may never be polled again, if the program no longer polls
-//! their combinator.
+//! Each list counts the waits and shields below, at any depth: those that wait, and those whose
+//! waker was called since their last poll. The latter may never be polled again, if the program no
+//! longer polls their combinator.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -54,8 +54,8 @@ struct Node {
     /// The last poll had a combinator's waker.
     is_sub_wait: bool,
     kind: NodeKind,
-    /// The details of the wait, if its last poll was in an inspected step. Of a scope with a deadline: that it had no
-    /// wait inside.
+    /// The details of the wait, if its last poll was in an inspected step. Of a scope with a
+    /// deadline: that it had no wait inside.
     seen: Option<Box<SeenWait>>,
     under: Under,
     previous: SubWait,
@@ -69,7 +69,8 @@ impl Node {
         !matches!(self.kind, NodeKind::Shield | NodeKind::Wait(TrapKind::Elapse, _))
     }
 
-    /// The wait as listings show it; `None` for a scope, unless its deadline alone ends what is inside.
+    /// The wait as listings show it; `None` for a scope, unless its deadline alone ends what is
+    /// inside.
     fn seen_wait(&self) -> Option<SeenWait> {
         let mut seen = match (&self.seen, self.kind) {
             (Some(seen), _) => SeenWait::clone(seen),
@@ -198,9 +199,9 @@ impl SubWaits {
         self.0.borrow().get(node.index()).map_or_else(Count::default, |node| node.inside.count())
     }
 
-    /// Takes the wakers of the sub-waits that a cause of a scope (`None`: of the task) can interrupt, at any
-    /// depth. Shields, the nodes below shields, and waits that are never interrupted are left out. The outer
-    /// ones come first, of siblings the oldest.
+    /// Takes the wakers of the sub-waits that a cause of a scope (`None`: of the task) can
+    /// interrupt, at any depth. Shields, the nodes below shields, and waits that are never
+    /// interrupted are left out. The outer ones come first, of siblings the oldest.
     pub(crate) fn take_wakers(&self, task: &TaskRef, scope: Option<SubWait>) -> Vec<Waker> {
         self.take_wakers_if(task, scope, Node::is_interruptible)
     }
@@ -210,7 +211,8 @@ impl SubWaits {
         self.take_wakers_if(task, None, |_| true)
     }
 
-    /// Takes the wakers under a scope or task, without those of excluded nodes and the nodes below them.
+    /// Takes the wakers under a scope or task, without those of excluded nodes and the nodes below
+    /// them.
     fn take_wakers_if(
         &self,
         task: &TaskRef,

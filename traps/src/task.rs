@@ -80,8 +80,8 @@ impl Builder {
         self
     }
 
-    /// The place that is reported as the task's spawn; by default the caller of `spawn`. For libraries that
-    /// spawn for their callers.
+    /// The place that is reported as the task's spawn; by default the caller of `spawn`. For
+    /// libraries that spawn for their callers.
     pub fn spawned_at(mut self, place: &'static Location<'static>) -> Self {
         self.spawned_at = Some(place);
         self
@@ -177,11 +177,12 @@ impl Trap for JoinTrap {
 /// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
-/// A task that returns a `Result` has two kinds of errors: the outer one says that there is no value, the inner one
-/// is the task's own. So a join of such a task is followed by `??`, and so are
+/// A task that returns a `Result` has two kinds of errors: the outer one says that there is no
+/// value, the inner one is the task's own. So a join of such a task is followed by `??`, and so are
 /// [`timeout_after`](crate::timeout_after), [`future_wait`](crate::future_wait) and
-/// [`run_in_thread`](crate::blocking). Any error type that both convert into will do: that of the program, a
-/// `Box<dyn Error>`, or [`io::Error`](std::io::Error), to which all errors of pikake's waits convert.
+/// [`run_in_thread`](crate::blocking). Any error type that both convert into will do: that of the
+/// program, a `Box<dyn Error>`, or [`io::Error`](std::io::Error), to which all errors of pikake's
+/// waits convert.
 ///
 /// ```
 /// use pikake::{TaskError, sleep, spawn};
@@ -220,8 +221,8 @@ impl Trap for JoinTrap {
 ///
 /// # Cancellation
 ///
-/// An interruption point. An interrupted await returns [`TaskError::Interrupted`]; the task runs on, and
-/// `&mut task` may be awaited again. The drop of a waiting handle loses only the handle.
+/// An interruption point. An interrupted await returns [`TaskError::Interrupted`]; the task runs
+/// on, and `&mut task` may be awaited again. The drop of a waiting handle loses only the handle.
 ///
 /// # Panics
 ///
@@ -272,7 +273,8 @@ impl<T> Task<T> {
         self.task().is_ended()
     }
 
-    /// Takes the outcome of the task, if the task has ended and its outcome was not taken; does not wait.
+    /// Takes the outcome of the task, if the task has ended and its outcome was not taken; does not
+    /// wait.
     ///
     /// # Errors
     ///
@@ -284,8 +286,8 @@ impl<T> Task<T> {
 
     /// Asks the task to end and waits for its end. The outcome can be joined afterwards.
     ///
-    /// The task's current await returns [`Interrupted`], and the task may clean up. A task that was never
-    /// stepped is dropped unpolled.
+    /// The task's current await returns [`Interrupted`], and the task may clean up. A task that was
+    /// never stepped is dropped unpolled.
     ///
     /// # Examples
     ///
@@ -337,8 +339,8 @@ impl<T> Task<T> {
         self.task().request_cancel(Interrupted::cancelled(reason));
     }
 
-    /// Ends the task without another step: the kernel drops the task's future before the next step of any
-    /// task.
+    /// Ends the task without another step: the kernel drops the task's future before the next step
+    /// of any task.
     pub fn abort(&self) {
         self.task().request_abort(Interrupted::cancelled("aborted"));
     }
@@ -451,8 +453,8 @@ impl Current {
         self.0.local(key)
     }
 
-    /// Sets the task's value under a key, until the task ends; returns the previous value. For implementations
-    /// of task locals.
+    /// Sets the task's value under a key, until the task ends; returns the previous value. For
+    /// implementations of task locals.
     ///
     /// The values are dropped after the task's future, with the task still current.
     ///

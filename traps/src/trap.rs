@@ -1,12 +1,12 @@
 //! Traps as typed values, and the one future that hands them over.
 //!
 //! [`kernel_trap`] is the only future of pikake's own that returns `Pending` (I2). Every other
-//! wait, in this crate and above, awaits it. A [`Trap`] is a [`Wait`] with the type of its answer, so a
-//! sleep cannot be answered like a read.
+//! wait, in this crate and above, awaits it. A [`Trap`] is a [`Wait`] with the type of its answer,
+//! so a sleep cannot be answered like a read.
 //!
-//! A poll takes one of two ways. With the task's own waker, in a task that is not watched, the poll begins
-//! or collects the wait, and does nothing else. Otherwise [`poll_watched`] does the same out of line, and
-//! also handles other wakers, causes and observers.
+//! A poll takes one of two ways. With the task's own waker, in a task that is not watched, the poll
+//! begins or collects the wait, and does nothing else. Otherwise [`poll_watched`] does the same out
+//! of line, and also handles other wakers, causes and observers.
 
 use std::fmt;
 use std::future::Future;
@@ -44,22 +44,22 @@ pub trait Trap {
     /// Turns the kernel's result into the trap's answer.
     fn answer(&mut self, result: Result<Self::Given, Interrupted>) -> Self::Answer;
 
-    /// The thing that the trap waits for, such as a lock or a task, for listings. Called at a pending poll of an
-    /// [inspected](crate::TaskRef::inspect) task.
+    /// The thing that the trap waits for, such as a lock or a task, for listings. Called at a
+    /// pending poll of an [inspected](crate::TaskRef::inspect) task.
     fn about(&self) -> Option<About> {
         None
     }
 
-    /// Called when the drop or the interruption of a waiting trap has withdrawn the wait. Permits that were
-    /// granted to the wait are free again; if the kernel has ended since, they still count as granted
-    /// ([`WaitQueue::recover`](crate::WaitQueue::recover)).
+    /// Called when the drop or the interruption of a waiting trap has withdrawn the wait. Permits
+    /// that were granted to the wait are free again; if the kernel has ended since, they still
+    /// count as granted ([`WaitQueue::recover`](crate::WaitQueue::recover)).
     fn left(&mut self) {}
 }
 
 /// Hands a trap to the kernel that runs the current task, and waits for the answer.
 ///
-/// The kernel executes the trap on the first poll, for the task that polls. Another task of the same kernel
-/// may have made the future.
+/// The kernel executes the trap on the first poll, for the task that polls. Another task of the
+/// same kernel may have made the future.
 ///
 /// # Examples
 ///
@@ -76,12 +76,13 @@ pub trait Trap {
 ///
 /// # Cancellation
 ///
-/// The drop of a waiting trap withdraws it, without an effect. The documentation of each trap says how
-/// interruption affects it.
+/// The drop of a waiting trap withdraws it, without an effect. The documentation of each trap says
+/// how interruption affects it.
 ///
 /// # Panics
 ///
-/// When polled outside a kernel, outside a task, in another kernel than before, or again after the answer.
+/// When polled outside a kernel, outside a task, in another kernel than before, or again after the
+/// answer.
 #[track_caller]
 #[inline]
 pub fn kernel_trap<T: Trap>(trap: T) -> KernelTrap<T> {
@@ -123,7 +124,8 @@ pub struct KernelTrap<T: Trap> {
 
 /// The state of a trap.
 struct State {
-    /// The kernel where the trap waits; [`KernelId::NONE`] if new, [`KernelId::FINISHED`] if answered.
+    /// The kernel where the trap waits; [`KernelId::NONE`] if new, [`KernelId::FINISHED`] if
+    /// answered.
     kernel: KernelId,
     /// The trap's node, if its last poll had another waker than the task's own.
     sub_wait: SubWait,
@@ -145,8 +147,8 @@ impl Key {
     /// No event that the kernel knows ends the wait.
     const NEVER: Self = Self(u64::MAX);
 
-    /// A wait for the task's next step: the current step's number, and the task's count of steps, each
-    /// without its high bits.
+    /// A wait for the task's next step: the current step's number, and the task's count of steps,
+    /// each without its high bits.
     #[inline(always)]
     fn step(local: &Local, task: &TaskRef) -> Self {
         let steps = u64::from(task.flags().steps()) << 32;

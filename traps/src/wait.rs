@@ -1,8 +1,8 @@
 //! A wait, as a kernel gets it and answers it.
 //!
-//! A suspending trap arrives as a [`Wait`] on the first poll of its future. The kernel executes the trap
-//! during that poll. The kernel answers, or makes an entry in the table of the thing that ends the wait
-//! and returns the entry's key.
+//! A suspending trap arrives as a [`Wait`] on the first poll of its future. The kernel executes the
+//! trap during that poll. The kernel answers, or makes an entry in the table of the thing that ends
+//! the wait and returns the entry's key.
 //!
 //! ```text
 //!            (1)            (2)
@@ -13,11 +13,12 @@
 //!                  gone ◀───────────────┘ (4) withdraw
 //! ```
 //!
-//! (1) [`begin`](crate::TrapHandler::begin). (2) The event happens, and the kernel notifies the entry's
-//! [`Waiter`] by [`Local::notify`](crate::Local::notify), once. (3) [`collect`](crate::TrapHandler::collect), at
-//! each later poll, removes a satisfied entry, or binds the entry to the task and waker of this poll. (4)
-//! [`withdraw`](crate::TrapHandler::withdraw): the future was dropped or interrupted. If the entry was notified
-//! by a queue, the next waiter of that queue is notified instead.
+//! (1) [`begin`](crate::TrapHandler::begin). (2) The event happens, and the kernel notifies the
+//! entry's [`Waiter`] by [`Local::notify`](crate::Local::notify), once. (3)
+//! [`collect`](crate::TrapHandler::collect), at each later poll, removes a satisfied entry, or
+//! binds the entry to the task and waker of this poll. (4)
+//! [`withdraw`](crate::TrapHandler::withdraw): the future was dropped or interrupted. If the entry
+//! was notified by a queue, the next waiter of that queue is notified instead.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -51,18 +52,18 @@ pub enum Wait<'a> {
     Sleep(Until),
     /// [`TrapKind::Elapse`], which no cause interrupts.
     Elapse(Until),
-    /// [`TrapKind::ReadWait`] or [`TrapKind::WriteWait`]: make the attempt, now and each time that the
-    /// socket is ready, until it succeeds or fails. Store its result in the [`Outcome`].
+    /// [`TrapKind::ReadWait`] or [`TrapKind::WriteWait`]: make the attempt, now and each time that
+    /// the socket is ready, until it succeeds or fails. Store its result in the [`Outcome`].
     Attempt(SocketId, Attempt<'a>, &'a mut Outcome),
     /// [`TrapKind::Park`], for a signal.
     Park(&'a WaitQueue),
-    /// [`TrapKind::Park`], for this number of permits. When the wait is withdrawn, the trap serves the queue
-    /// ([`Trap::left`](crate::Trap::left)).
+    /// [`TrapKind::Park`], for this number of permits. When the wait is withdrawn, the trap serves
+    /// the queue ([`Trap::left`](crate::Trap::left)).
     Take(&'a WaitQueue, usize),
     /// [`TrapKind::Join`], of a task that has not ended.
     Join(&'a TaskRef),
-    /// [`TrapKind::FutureWait`], [`TrapKind::Blocking`] or [`TrapKind::Lookup`]. Never passed to a kernel:
-    /// code outside of the kernel calls the poll's waker.
+    /// [`TrapKind::FutureWait`], [`TrapKind::Blocking`] or [`TrapKind::Lookup`]. Never passed to a
+    /// kernel: code outside of the kernel calls the poll's waker.
     Foreign(TrapKind),
 }
 
@@ -85,8 +86,8 @@ impl Wait<'_> {
     }
 }
 
-/// The task to notify by [`Local::notify`](crate::Local::notify). If the wait's last poll had another waker
-/// than the task's own, also the sub-wait that keeps that waker.
+/// The task to notify by [`Local::notify`](crate::Local::notify). If the wait's last poll had
+/// another waker than the task's own, also the sub-wait that keeps that waker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter {
     task: TaskRef,
@@ -113,8 +114,8 @@ impl Waiter {
         self.task
     }
 
-    /// The waiter of a poll with the task's own waker. Its reference is not counted, so the waiter must not
-    /// outlive `task`.
+    /// The waiter of a poll with the task's own waker. Its reference is not counted, so the waiter
+    /// must not outlive `task`.
     #[inline(always)]
     pub(crate) fn uncounted(task: &TaskRef) -> ManuallyDrop<Self> {
         let task = ManuallyDrop::into_inner(task.uncounted());
@@ -161,10 +162,10 @@ pub enum Begun {
     Answered,
     /// The trap waits, and its entry has this key.
     Entry(WaitKey),
-    /// The kernel did not execute the trap: its moment has come already, or the task has spent its quota
-    /// for this step ([`Local::take_answer`](crate::Local::take_answer),
-    /// [`Local::take_attempt`](crate::Local::take_attempt)). In the task's next step a sleep is over, and other
-    /// traps begin anew.
+    /// The kernel did not execute the trap: its moment has come already, or the task has spent its
+    /// quota for this step ([`Local::take_answer`](crate::Local::take_answer),
+    /// [`Local::take_attempt`](crate::Local::take_attempt)). In the task's next step a sleep is
+    /// over, and other traps begin anew.
     NextStep,
     /// The trap waits for an event that never happens.
     Never,
@@ -188,8 +189,9 @@ pub enum Collected {
 pub struct Disarmed {
     /// The waiter that the deadline was armed for. Drop the waiter where user code may run.
     pub waiter: Waiter,
-    /// If the deadline has passed: the number that [`Local::deadline_passed`](crate::Local::deadline_passed)
-    /// returned, and a reading of the clock from then.
+    /// If the deadline has passed: the number that
+    /// [`Local::deadline_passed`](crate::Local::deadline_passed) returned, and a reading of the
+    /// clock from then.
     pub passed: Option<(u64, Ticks)>,
 }
 

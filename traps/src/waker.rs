@@ -1,8 +1,9 @@
 //! A task's waker, and wakes that arrive through the wake queue.
 //!
-//! A waker may be cloned, called and dropped on any thread, long after the end of its task and its kernel.
-//! A waker owns an atomic reference to the cell, and uses only the shared part of the header. A call inside the
-//! task's own kernel, and so on the home thread, makes the task ready directly.
+//! A waker may be cloned, called and dropped on any thread, long after the end of its task and its
+//! kernel. A waker owns an atomic reference to the cell, and uses only the shared part of the
+//! header. A call inside the task's own kernel, and so on the home thread, makes the task ready
+//! directly.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -99,7 +100,8 @@ unsafe fn waker_ref(data: *const ()) {
     let is_done = door::try_with(|local| {
         let is_home = local.is_home(home);
         if is_home {
-            // SAFETY: this is the home thread, as was just checked, and the caller keeps the cell alive.
+            // SAFETY: this is the home thread, as was just checked, and the caller keeps the cell
+            // alive.
             if let Some(task) = unsafe { TaskRef::live_from_header(header) } {
                 local.make_ready(&task);
             }

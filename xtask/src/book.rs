@@ -56,8 +56,8 @@ fn mdbook() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The links of a book's pages that lead nowhere. A page is read in the repository, too: a link may lead from there to
-/// a file beside the pages.
+/// The links of a book's pages that lead nowhere. A page is read in the repository, too: a link may
+/// lead from there to a file beside the pages.
 fn broken_links(book: &Path, docs: &Path) -> Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     collect(book, &mut pages)?;

@@ -21,8 +21,8 @@ const VALGRIND: [&str; 6] = [
     "--errors-for-leak-kinds=definite",
 ];
 
-/// The tests of the task cell, of careless kernels, and of other threads' wakes. Two cases of `bound` leak on purpose,
-/// and are left out.
+/// The tests of the task cell, of careless kernels, and of other threads' wakes. Two cases of
+/// `bound` leak on purpose, and are left out.
 const TESTS: [&str; 12] = [
     "cell::",
     "handlers::",

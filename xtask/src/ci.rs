@@ -117,7 +117,8 @@ pub(crate) fn ci(arguments: &[String]) -> Result {
 fn lints() -> Result {
     let deny = ["--quiet", "--", "-D", "warnings"];
     run(cargo(&["clippy", "--workspace", "--all-targets", "--all-features"]).args(deny))?;
-    // The workspace has all features on, since its libraries ask for them; here none, and each by itself.
+    // The workspace has all features on, since its libraries ask for them; here none, and each by
+    // itself.
     let bare = || cargo(&["clippy", "-p", "pikake", "--no-default-features"]);
     run(bare().arg("--all-targets").args(deny))?;
     FEATURES.iter().try_for_each(|feature| run(bare().args(["--features", feature]).args(deny)))

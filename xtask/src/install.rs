@@ -1,4 +1,5 @@
-//! Installs what the tests need and do not find: Debian's packages as root, and Celery into a virtual environment.
+//! Installs what the tests need and do not find: Debian's packages as root, and Celery into a
+//! virtual environment.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -101,7 +102,8 @@ fn apt() -> Result {
     within(Some(LIMIT), apt().args(["install", "-y", "--no-install-recommends"]).args(packages))
 }
 
-/// The policy against services, for as long as this is there. One that was there before is left alone.
+/// The policy against services, for as long as this is there. One that was there before is left
+/// alone.
 struct Policy {
     is_ours: bool,
 }
@@ -133,7 +135,8 @@ fn has_venv() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Makes a virtual environment with Celery and other packages in a folder, unless it is there; its Python.
+/// Makes a virtual environment with Celery and other packages in a folder, unless it is there; its
+/// Python.
 fn environment(folder: &Path, others: &[String]) -> Result<PathBuf> {
     let others = others.iter().map(String::as_str);
     let packages: Vec<_> = CELERY_PACKAGES.split(' ').chain(others).collect();

@@ -1,7 +1,8 @@
 //! What the tests of this workspace need of the system: programs and servers that are found or not.
 //!
-//! A test asks for what it needs with [`Need::find_or_skip`] or [`Server::start_or_skip`], and returns when it gets
-//! `None`. Nothing is installed for a test: `cargo xtask test` installs what is missing and then runs all of them.
+//! A test asks for what it needs with [`Need::find_or_skip`] or [`Server::start_or_skip`], and
+//! returns when it gets `None`. Nothing is installed for a test: `cargo xtask test` installs what
+//! is missing and then runs all of them.
 //!
 //! ```no_run
 //! use xtask::{Kind, Server, needs};

@@ -1,7 +1,7 @@
 //! `cargo xtask msrv`: the crates, built with the oldest Rust that is supported.
 //!
-//! That Rust is rustup's, if rustup has it. Otherwise it is unpacked from the packages of Debian 12, which needs neither
-//! root nor rustup. Nothing is installed.
+//! That Rust is rustup's, if rustup has it. Otherwise it is unpacked from the packages of Debian
+//! 12, which needs neither root nor rustup. Nothing is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! What tests need of the system: where it is looked for, and what is said when it is not there.
 //!
-//! A test that lacks something is skipped: the test passes, and one line on the process's standard error says why.
-//! With [`MUST_NOT_SKIP`] set, such a test fails.
+//! A test that lacks something is skipped: the test passes, and one line on the process's standard
+//! error says why. With [`MUST_NOT_SKIP`] set, such a test fails.
 
 use std::cmp::Reverse;
 use std::ffi::OsStr;
@@ -141,7 +141,8 @@ impl Need {
     }
 }
 
-/// Says on standard error, which the test harness does not capture, that the test of this thread is skipped, and why.
+/// Says on standard error, which the test harness does not capture, that the test of this thread is
+/// skipped, and why.
 ///
 /// # Panics
 ///
@@ -169,7 +170,8 @@ pub fn program(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     std::env::split_paths(&path).map(at).find(|file| file.is_file())
 }
 
-/// The Python of the virtual environment below a folder, if the environment has the packages it should have.
+/// The Python of the virtual environment below a folder, if the environment has the packages it
+/// should have.
 pub fn celery(folder: &Path) -> Option<PathBuf> {
     let python = folder.join("celery/bin/python");
     let has = std::fs::read_to_string(folder.join("celery/has")).ok()?;

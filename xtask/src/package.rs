@@ -7,8 +7,8 @@ use crate::run::{cargo, run};
 const NOT_PUBLISHED: [&str; 5] =
     ["pikake-accounts", "pikake-amqp-testing", "pikake-libraries", "pikake-tutorial", "xtask"];
 
-/// `cargo xtask package [ARGUMENTS OF cargo package]`: makes the packages, and builds each of them. The packages that
-/// were made before stand in for those of the registry.
+/// `cargo xtask package [ARGUMENTS OF cargo package]`: makes the packages, and builds each of them.
+/// The packages that were made before stand in for those of the registry.
 pub(crate) fn package(arguments: &[String]) -> Result {
     let mut command = cargo(&["package", "--workspace"]);
     for name in NOT_PUBLISHED {

@@ -25,7 +25,8 @@ fn flag() -> &'static Arc<AtomicBool> {
     FLAG.get_or_init(Arc::default)
 }
 
-/// From now on, a signal to end is noted instead of ending this program, which has others to end first.
+/// From now on, a signal to end is noted instead of ending this program, which has others to end
+/// first.
 pub(crate) fn watch_signals() {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, flag().clone()).expect("these signals may be handled");

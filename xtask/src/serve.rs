@@ -1,8 +1,10 @@
-//! `cargo xtask server`: a real PostgreSQL, RabbitMQ or Redis on loopback for as long as somebody holds the standard input.
+//! `cargo xtask server`: a real PostgreSQL, RabbitMQ or Redis on loopback for as long as somebody
+//! holds the standard input.
 //!
-//! Data, logs and the Erlang cookie are in a folder of their own, and ports are free ones. Nothing is left at the end:
-//! the servers are stopped by process group when the standard input ends (the caller has ended, however), by a signal
-//! and on failure. When the server answers, one line is printed:
+//! Data, logs and the Erlang cookie are in a folder of their own, and ports are free ones. Nothing
+//! is left at the end: the servers are stopped by process group when the standard input ends (the
+//! caller has ended, however), by a signal and on failure. When the server answers, one line is
+//! printed:
 //!
 //! ```text
 //! ready <port>
@@ -165,7 +167,8 @@ fn is_over() -> bool {
     is_told_to_end() || HAS_ENDED.load(Ordering::Relaxed)
 }
 
-/// Looks until something is so, for a limited time and for as long as the server is wanted and could come to it.
+/// Looks until something is so, for a limited time and for as long as the server is wanted and
+/// could come to it.
 fn until(
     limit: Duration,
     mut is_so: impl FnMut() -> bool,

@@ -1,8 +1,8 @@
 //! The caller's side of `cargo xtask server`: a server that runs for as long as somebody holds it.
 //!
-//! The server belongs to a process of its own, which stops the server when its standard input ends. So nothing is left
-//! however the caller ends, also by SIGKILL. Cargo runs that process, since it knows where the program is and whether
-//! the program is up to date.
+//! The server belongs to a process of its own, which stops the server when its standard input ends.
+//! So nothing is left however the caller ends, also by SIGKILL. Cargo runs that process, since it
+//! knows where the program is and whether the program is up to date.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -65,11 +65,13 @@ impl Server {
         }
     }
 
-    /// Starts a server for a test; blocks until it answers. If its programs are missing, the test is skipped.
+    /// Starts a server for a test; blocks until it answers. If its programs are missing, the test
+    /// is skipped.
     ///
     /// # Panics
     ///
-    /// If the server is installed and does not start; if it is missing, and [`MUST_NOT_SKIP`](crate::needs::MUST_NOT_SKIP) is set.
+    /// If the server is installed and does not start; if it is missing, and
+    /// [`MUST_NOT_SKIP`](crate::needs::MUST_NOT_SKIP) is set.
     #[track_caller]
     pub fn start_or_skip(kind: Kind) -> Option<Self> {
         for need in kind.needs() {
@@ -83,7 +85,8 @@ impl Server {
         self.port
     }
 
-    /// Gives RabbitMQ or Redis a command (`kill`, `start`, `ctl …`), and returns the lines that it prints.
+    /// Gives RabbitMQ or Redis a command (`kill`, `start`, `ctl …`), and returns the lines that it
+    /// prints.
     ///
     /// # Panics
     ///
@@ -110,8 +113,9 @@ impl Server {
         format!("amqp://guest:guest@127.0.0.1:{}/case{}", self.port, process.hosts)
     }
 
-    /// Where RabbitMQ or Redis speaks TLS, and the folder of the certificates: `ca.pem` signs the server's,
-    /// `client.pem` and `client.key` log `client` in at RabbitMQ, and `other-ca.pem` signs none.
+    /// Where RabbitMQ or Redis speaks TLS, and the folder of the certificates: `ca.pem` signs the
+    /// server's, `client.pem` and `client.key` log `client` in at RabbitMQ, and `other-ca.pem`
+    /// signs none.
     ///
     /// # Panics
     ///
@@ -128,7 +132,8 @@ impl Server {
 }
 
 impl Process {
-    /// Makes as many virtual hosts as there are, with one command: each start of `rabbitmqctl` takes its time.
+    /// Makes as many virtual hosts as there are, with one command: each start of `rabbitmqctl`
+    /// takes its time.
     fn make_hosts(&mut self) {
         let (first, last) = (self.made + 1, self.made + self.made.clamp(1, MOST_HOSTS));
         let add = "rabbit_vhost:add(H,<<\"guest\">>)";
@@ -163,7 +168,8 @@ impl Drop for Process {
     }
 }
 
-/// The RabbitMQ that the tests of this process share; it ends with the process. If it is missing, the test is skipped.
+/// The RabbitMQ that the tests of this process share; it ends with the process. If it is missing,
+/// the test is skipped.
 ///
 /// # Panics
 ///
@@ -188,7 +194,8 @@ pub fn fresh_url() -> Option<String> {
     rabbitmq().map(|server| server.fresh_url())
 }
 
-/// The URL of an empty database of the Redis that the tests of this process share. If it is missing, the test is skipped.
+/// The URL of an empty database of the Redis that the tests of this process share. If it is
+/// missing, the test is skipped.
 ///
 /// # Panics
 ///

@@ -14,7 +14,8 @@ use crate::run::{cargo, name, wait};
 /// For the tests and their building, on a machine of two cores.
 const LIMIT: Duration = Duration::from_secs(55 * 60);
 
-/// Installs what is missing, then runs `cargo test` with these arguments, by default for the whole workspace.
+/// Installs what is missing, then runs `cargo test` with these arguments, by default for the whole
+/// workspace.
 pub(crate) fn test(arguments: &[String]) -> Result {
     install(&[])?;
     let mut cargo = cargo(&["test", "--no-fail-fast"]);
@@ -26,7 +27,8 @@ pub(crate) fn test(arguments: &[String]) -> Result {
     cargo.env(MUST_NOT_SKIP, "1").stdin(Stdio::null()).stdout(Stdio::piped());
     let mut group = Group::start(&mut cargo)?;
     let output = BufReader::new(group.child().stdout.take().expect("it is piped"));
-    // Read in a thread: the end of the output is no event of the program's, whose children may hold it.
+    // Read in a thread: the end of the output is no event of the program's, whose children may hold
+    // it.
     let reader = std::thread::spawn(move || {
         let mut summary = Summary::default();
         for line in output.lines().map_while(std::io::Result::ok) {

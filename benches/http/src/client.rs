@@ -4,8 +4,9 @@
 //! client <pikake | reqwest> <port> <connections> <requests>
 //! ```
 //!
-//! Each connection has a task that asks and reads the answer, one request after the other. Prints the requests, the
-//! seconds they took, and the processor time of this process, user and system, in microseconds per request.
+//! Each connection has a task that asks and reads the answer, one request after the other. Prints
+//! the requests, the seconds they took, and the processor time of this process, user and system, in
+//! microseconds per request.
 
 use std::time::Instant;
 

@@ -9,8 +9,8 @@ use axum::routing::get;
 /// More connections than are ever opened: tokio's server has no limit.
 const CONNECTIONS: usize = 100_000;
 
-/// As axum's documentation of `with_state` advises a server of its own, routes are made once, and not for each
-/// request. `axum::serve` does the same.
+/// As axum's documentation of `with_state` advises a server of its own, routes are made once, and
+/// not for each request. `axum::serve` does the same.
 fn router() -> Router {
     Router::new()
         .route("/", get(async || "hello, world"))

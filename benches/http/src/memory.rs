@@ -1,5 +1,5 @@
-//! The bytes of an idle keep-alive connection: the server's live bytes, by a counting allocator, before and after
-//! each connection has had one request answered.
+//! The bytes of an idle keep-alive connection: the server's live bytes, by a counting allocator,
+//! before and after each connection has had one request answered.
 //!
 //! ```text
 //! memory <runtime> [connections]

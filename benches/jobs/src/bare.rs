@@ -1,4 +1,5 @@
-//! amqprs without a framework: the floor of a message that is consumed and acknowledged, or published and confirmed.
+//! amqprs without a framework: the floor of a message that is consumed and acknowledged, or
+//! published and confirmed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

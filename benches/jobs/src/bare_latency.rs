@@ -1,6 +1,8 @@
-//! amqprs without a framework: one message at a time to a worker, and its answer over direct reply-to.
+//! amqprs without a framework: one message at a time to a worker, and its answer over direct
+//! reply-to.
 //!
-//! What the broker alone makes of it: the worker reads nothing, stores nothing, and acknowledges when it has answered.
+//! What the broker alone makes of it: the worker reads nothing, stores nothing, and acknowledges
+//! when it has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,13 @@
 //! Pools of pikake, and deadpool and bb8 on tokio's current-thread runtime, on the same work.
 //!
-//! `pikake-pool-bench ready POOL COUNT`: one task gets and gives back a ready object, `COUNT` times; prints nanoseconds each.
-//! `pikake-pool-bench waiters POOL ROUNDS`: 1,000 tasks take one of 10 objects in turns, and keep it over a yield; prints
-//! how many others were served while one waited, at most, over the 990 that this must be, and nanoseconds a lease.
+//! * `pikake-pool-bench ready POOL COUNT`: one task gets and gives back a ready object, `COUNT`
+//!   times; prints nanoseconds each.
+//! * `pikake-pool-bench waiters POOL ROUNDS`: 1,000 tasks take one of 10 objects in turns, and keep
+//!   it over a yield; prints how many others were served while one waited, at most, over the 990
+//!   that this must be, and nanoseconds a lease.
 //!
-//! `pikake` has objects that come back clean; those of `pikake-task` are cleaned in a task of the pool.
+//! `pikake` has objects that come back clean; those of `pikake-task` are cleaned in a task of the
+//! pool.
 
 use std::cell::Cell;
 use std::convert::Infallible;

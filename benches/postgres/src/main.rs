@@ -1,4 +1,5 @@
-//! The same axum router, whose answers come from PostgreSQL over a pool, on one thread of pikake or of tokio.
+//! The same axum router, whose answers come from PostgreSQL over a pool, on one thread of pikake or
+//! of tokio.
 //!
 //! ```text
 //! pikake-postgres-bench <pool> <port of PostgreSQL>    prints its port, serves until its standard input ends

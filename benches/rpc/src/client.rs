@@ -45,8 +45,8 @@ pub async fn follow<C: Caller>(address: &str) {
     }
 }
 
-/// Makes calls at a rate. Latencies count from the moment at which a call is due. A thread keeps the time, so
-/// that the timers of the runtimes have no part in it.
+/// Makes calls at a rate. Latencies count from the moment at which a call is due. A thread keeps
+/// the time, so that the timers of the runtimes have no part in it.
 async fn open<C: Caller>(caller: &C, rate: usize, seconds: usize) -> Latencies {
     let latencies = Latencies::new(Histogram::new(3).expect("three digits").into());
     let (due, mut dues) = tokio::sync::mpsc::unbounded_channel();

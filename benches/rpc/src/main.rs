@@ -1,4 +1,5 @@
-//! Calls with an argument of 64 bytes that come back, by pikake's rpc, tonic and tarpc. See the README of the folder above.
+//! Calls with an argument of 64 bytes that come back, by pikake's rpc, tonic and tarpc. See the
+//! README of the folder above.
 //!
 //! ```text
 //! rpc [ROUNDS [STACK …]]        measures, and prints tables

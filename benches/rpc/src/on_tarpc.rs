@@ -1,4 +1,5 @@
-//! tarpc with its serde transport, bincode in frames with a length, on tokio's current-thread runtime.
+//! tarpc with its serde transport, bincode in frames with a length, on tokio's current-thread
+//! runtime.
 
 use std::time::Instant;
 

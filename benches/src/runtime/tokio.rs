@@ -1,5 +1,5 @@
-//! tokio: a runtime of one thread with a `LocalSet`, which is what its documentation has for futures
-//! that are not `Send`.
+//! tokio: a runtime of one thread with a `LocalSet`, which is what its documentation has for
+//! futures that are not `Send`.
 
 use std::future::Future;
 use std::io;

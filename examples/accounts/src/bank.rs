@@ -1,4 +1,5 @@
-//! The accounts. All servers apply the same entries in the same order, and so have the same accounts.
+//! The accounts. All servers apply the same entries in the same order, and so have the same
+//! accounts.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,8 @@ impl Bank {
     ///
     /// # Errors
     ///
-    /// The refusal of the transfer; [`AccountsError::Reused`], if the request was made for another one.
+    /// The refusal of the transfer; [`AccountsError::Reused`], if the request was made for another
+    /// one.
     pub fn outcome(
         &self,
         request: &RequestId,

@@ -7,27 +7,28 @@
 //!      └──────────────────┴────────────────────┘ (3)
 //! ```
 //!
-//! (1) `Node::stand`: the server has heard of no leader for a while, which is drawn anew each time, and most servers
-//! would vote for it (`Node::would_win`). The epoch is one more. (2) `Node::lead`: most servers have voted for this one.
-//! (3) `Node::meet`: another server has a later epoch.
+//! (1) `Node::stand`: the server has heard of no leader for a while, which is drawn anew each time,
+//! and most servers would vote for it (`Node::would_win`). The epoch is one more. (2) `Node::lead`:
+//! most servers have voted for this one. (3) `Node::meet`: another server has a later epoch.
 //!
-//! The leader adds each transfer to its log and sends it to the others (`Node::copy_to`). An entry that most servers
-//! have is *committed*. Each server applies committed entries to its [`Bank`], in the order of the log, and the leader
-//! answers the caller.
+//! The leader adds each transfer to its log and sends it to the others (`Node::copy_to`). An entry
+//! that most servers have is *committed*. Each server applies committed entries to its [`Bank`], in
+//! the order of the log, and the leader answers the caller.
 //!
 //! # Why nothing is lost
 //!
-//! A server has one vote in an epoch, so each epoch has at most one leader. A server votes only for a candidate whose
-//! log is not behind its own. Most servers have a committed entry, and most have voted for the leader. One server did
-//! both, so each later leader has the entry.
+//! A server has one vote in an epoch, so each epoch has at most one leader. A server votes only for
+//! a candidate whose log is not behind its own. Most servers have a committed entry, and most have
+//! voted for the leader. One server did both, so each later leader has the entry.
 //!
-//! A leader counts copies only of entries of its own epoch, which commit those before too: a log with an entry of an
-//! older epoch might still be replaced by another one.
+//! A leader counts copies only of entries of its own epoch, which commit those before too: a log
+//! with an entry of an older epoch might still be replaced by another one.
 //!
 //! # Why no balance is stale
 //!
-//! A leader adds an entry for each balance, and answers when that entry is committed. Another server may lead by then,
-//! and have replaced the entry by one of its own. So the leader looks at the epoch of the entry as well.
+//! A leader adds an entry for each balance, and answers when that entry is committed. Another
+//! server may lead by then, and have replaced the entry by one of its own. So the leader looks at
+//! the epoch of the entry as well.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -57,8 +58,8 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 /// For how long a server hears of no leader before it stands, in milliseconds.
 const ELECTION_MILLIS: std::ops::Range<u64> = 250..500;
 
-/// How long a call to another server may take. A lost call and the pause after it are shorter than the time after which a
-/// server stands.
+/// How long a call to another server may take. A lost call and the pause after it are shorter than
+/// the time after which a server stands.
 const CALL_LIMIT: Duration = Duration::from_millis(150);
 
 /// The most entries of a call.
@@ -70,7 +71,8 @@ const ENTRY_BYTES: usize = 3 * NAME_LIMIT + 100;
 // A call is far below the frame limit of 1 MiB, so a heartbeat waits for no large one.
 const _: () = assert!(BATCH * ENTRY_BYTES < 100 * 1024);
 
-/// The part of a server that outlives a restart. A real one writes each change to a file before anybody hears of the change.
+/// The part of a server that outlives a restart. A real one writes each change to a file before
+/// anybody hears of the change.
 #[derive(Default, Debug)]
 pub struct Disk {
     epoch: Cell<Epoch>,
@@ -115,7 +117,8 @@ const fn majority(servers: usize) -> usize {
 }
 
 impl Node {
-    /// A server among `clients`, each to one of the servers. `bank` is the state before the first entry.
+    /// A server among `clients`, each to one of the servers. `bank` is the state before the first
+    /// entry.
     pub fn new(id: Id, disk: Rc<Disk>, clients: Vec<Client>, bank: Bank) -> Rc<Self> {
         let replicas: Vec<_> = clients.into_iter().map(ReplicaClient::new).collect();
         Rc::new(Self {
@@ -219,7 +222,8 @@ impl Node {
         (0..self.replicas.len()).filter(|other| *other != self.id)
     }
 
-    /// Whether most servers would vote for this one. A server that alone has lost the leader does not unseat it.
+    /// Whether most servers would vote for this one. A server that alone has lost the leader does
+    /// not unseat it.
     async fn would_win(&self) -> Result<bool, Interrupted> {
         let (epoch, log) = (self.disk.epoch.get() + 1, self.end_of_log());
         self.most_agree(|replica| replica.would_vote(epoch, log)).await
@@ -233,7 +237,8 @@ impl Node {
         Ok(is_elected && self.disk.epoch.get() == epoch)
     }
 
-    /// Asks the others, and waits until most servers agree, with this one, or no further answer can come.
+    /// Asks the others, and waits until most servers agree, with this one, or no further answer can
+    /// come.
     async fn most_agree<F>(&self, ask: impl Fn(&ReplicaClient) -> F) -> Result<bool, Interrupted>
     where
         F: Future<Output = Result<(Epoch, bool), CallError>> + 'static,
@@ -374,8 +379,8 @@ impl Node {
         }
     }
 
-    /// Whether the entry that made the log so long in this epoch is committed. An entry of a later leader may have
-    /// replaced it.
+    /// Whether the entry that made the log so long in this epoch is committed. An entry of a later
+    /// leader may have replaced it.
     fn is_committed(&self, length: usize, epoch: Epoch) -> bool {
         self.committed.get() >= length && self.disk.log.borrow()[length - 1].epoch == epoch
     }

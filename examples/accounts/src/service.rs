@@ -11,10 +11,12 @@ pub type Id = usize;
 /// The number of an election. Each epoch has at most one leader.
 pub type Epoch = u64;
 
-/// Names a request, so that the same one again is known: the client, and the client's number for it.
+/// Names a request, so that the same one again is known: the client, and the client's number for
+/// it.
 pub type RequestId = (String, u64);
 
-/// The most bytes of the name of an account or a client, so that a call between servers has room for many entries.
+/// The most bytes of the name of an account or a client, so that a call between servers has room
+/// for many entries.
 pub const NAME_LIMIT: usize = 100;
 
 /// Money that goes from one account to another.
@@ -82,7 +84,8 @@ pub trait Accounts {
     #[idempotent]
     async fn balance(&self, account: String) -> Result<u64, AccountsError>;
 
-    /// Sends the changes from a number on, in order, as they happen. Any server does this, not the leader alone.
+    /// Sends the changes from a number on, in order, as they happen. Any server does this, not the
+    /// leader alone.
     async fn changes(&self, from: u64, changes: Sender<Change>);
 }
 
@@ -91,7 +94,8 @@ pub trait Accounts {
 pub struct Entry {
     /// The epoch of the leader that added the entry.
     pub epoch: Epoch,
-    /// The transfer that the entry makes. With `None` it makes none: the leader wants to know whether it still leads.
+    /// The transfer that the entry makes. With `None` it makes none: the leader wants to know
+    /// whether it still leads.
     pub request: Option<(RequestId, Transfer)>,
 }
 
@@ -115,18 +119,18 @@ pub struct Append {
 /// The requests of servers to each other.
 #[pikake::service]
 pub trait Replica {
-    /// Asks whether the server would vote for a candidate in an epoch, as [`vote`](Self::vote) does, and binds nobody.
-    /// A server that has a leader would not.
+    /// Asks whether the server would vote for a candidate in an epoch, as [`vote`](Self::vote)
+    /// does, and binds nobody. A server that has a leader would not.
     #[idempotent]
     async fn would_vote(&self, epoch: Epoch, log: (Epoch, usize)) -> (Epoch, bool);
 
-    /// Asks for the vote in an epoch, with the epoch of the candidate's last entry and the length of its log. Returns the
-    /// epoch of the server that was asked, and whether it gives its vote.
+    /// Asks for the vote in an epoch, with the epoch of the candidate's last entry and the length
+    /// of its log. Returns the epoch of the server that was asked, and whether it gives its vote.
     #[idempotent]
     async fn vote(&self, epoch: Epoch, candidate: Id, log: (Epoch, usize)) -> (Epoch, bool);
 
-    /// Adds entries to the log. Returns the epoch of this server, and how many entries are the leader's for sure; `None`
-    /// if the logs differ before these entries.
+    /// Adds entries to the log. Returns the epoch of this server, and how many entries are the
+    /// leader's for sure; `None` if the logs differ before these entries.
     #[idempotent]
     async fn append(&self, append: Append) -> (Epoch, Option<usize>);
 }

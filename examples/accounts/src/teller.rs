@@ -56,8 +56,8 @@ impl fmt::Display for AskError {
 impl std::error::Error for AskError {}
 
 impl Teller {
-    /// A client of all servers, each by a client of its own. The requests have the name and a random number: those of a
-    /// client that restarts are others than before.
+    /// A client of all servers, each by a client of its own. The requests have the name and a
+    /// random number: those of a client that restarts are others than before.
     pub fn new(name: &str, clients: Vec<Client>) -> Self {
         let servers = clients.into_iter().map(AccountsClient::new).collect();
         Self {
@@ -74,7 +74,8 @@ impl Teller {
         (self.name.clone(), self.requests.get())
     }
 
-    /// Makes a transfer, and returns its number among all changes. The same request again changes nothing.
+    /// Makes a transfer, and returns its number among all changes. The same request again changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -96,7 +97,8 @@ impl Teller {
         self.ask(async |server| server.balance(account.to_owned()).await).await
     }
 
-    /// Asks one server after the other. All requests may be repeated, so it is no matter why an attempt failed.
+    /// Asks one server after the other. All requests may be repeated, so it is no matter why an
+    /// attempt failed.
     async fn ask<T>(
         &self,
         request: impl AsyncFn(&AccountsClient) -> Result<T, Error<AccountsError>>,

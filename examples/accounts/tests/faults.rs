@@ -1,6 +1,8 @@
-//! The servers in simulated worlds: the network fails, servers restart, and one of them may be lost for ever.
+//! The servers in simulated worlds: the network fails, servers restart, and one of them may be lost
+//! for ever.
 //!
-//! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test faults` runs ten thousand seeds of each world.
+//! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test faults` runs ten thousand seeds of each
+//! world.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +46,8 @@ struct World {
 struct Balance {
     account: &'static str,
     balance: u64,
-    /// The number of changes that were acknowledged before the balance was asked for, and of those before them.
+    /// The number of changes that were acknowledged before the balance was asked for, and of those
+    /// before them.
     least: u64,
 }
 
@@ -160,7 +163,8 @@ async fn client(world: Rc<World>, name: &'static str) {
     }
 }
 
-/// Makes a transfer, which may be given up, repeated after its end, or asked for by two tasks at once.
+/// Makes a transfer, which may be given up, repeated after its end, or asked for by two tasks at
+/// once.
 async fn pay(world: &Rc<World>, teller: &Rc<Teller>, request: RequestId, transfer: Transfer) {
     let twin = (range(0..4) == 0).then(|| {
         let (world, teller) = (world.clone(), teller.clone());

@@ -1,4 +1,5 @@
-//! axum on pikake: a router, served until SIGINT or SIGTERM, whose handlers are interrupted when their client has gone.
+//! axum on pikake: a router, served until SIGINT or SIGTERM, whose handlers are interrupted when
+//! their client has gone.
 //!
 //! ```sh
 //! cargo run -p pikake-libraries --example axum -- 127.0.0.1:8080

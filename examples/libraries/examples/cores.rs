@@ -5,7 +5,8 @@
 //! for i in 1 2 3 4 5 6; do curl http://127.0.0.1:8080/; done
 //! ```
 //!
-//! SIGINT or SIGTERM ends the servers of all kernels in good order, and a report of each is printed.
+//! SIGINT or SIGTERM ends the servers of all kernels in good order, and a report of each is
+//! printed.
 
 use std::error::Error;
 

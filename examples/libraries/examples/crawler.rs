@@ -1,4 +1,5 @@
-//! A crawler: follows the links of a site from page to page, several at a time, each within a deadline.
+//! A crawler: follows the links of a site from page to page, several at a time, each within a
+//! deadline.
 //!
 //! ```text
 //! /: 200, links to /about /posts
@@ -12,8 +13,8 @@
 //! 8 pages by 2 connections
 //! ```
 //!
-//! The site is a router of axum in the same process. The client ([`Client`]) keeps its connections, follows
-//! redirects, and closes the connection of a request whose deadline passes.
+//! The site is a router of axum in the same process. The client ([`Client`]) keeps its connections,
+//! follows redirects, and closes the connection of a request whose deadline passes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

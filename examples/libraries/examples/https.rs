@@ -5,8 +5,8 @@
 //! curl --cacert /tmp/localhost.pem https://localhost:8443/
 //! ```
 //!
-//! It makes a certificate for `localhost`, and writes it to that file. With a certificate of your own, give its file and
-//! that of its key: `-- 0.0.0.0:443 server.crt server.key`.
+//! It makes a certificate for `localhost`, and writes it to that file. With a certificate of your
+//! own, give its file and that of its key: `-- 0.0.0.0:443 server.crt server.key`.
 
 use std::error::Error;
 use std::net::SocketAddr;

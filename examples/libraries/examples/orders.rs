@@ -1,4 +1,5 @@
-//! axum and a pool of PostgreSQL connections on pikake: an API whose statements end when their client has gone.
+//! axum and a pool of PostgreSQL connections on pikake: an API whose statements end when their
+//! client has gone.
 //!
 //! ```text
 //! POST /orders/tea: 1 ordered
@@ -7,8 +8,8 @@
 //! a report whose client has gone: cancelled on the server
 //! ```
 //!
-//! It starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it), or takes the one
-//! whose port is its argument, as user `pikake` without a password.
+//! It starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it), or takes the
+//! one whose port is its argument, as user `pikake` without a password.
 
 use std::error::Error;
 use std::io;
@@ -68,7 +69,8 @@ async fn orders(State(pool): State<Local<Pool>>) -> Result<Json<Vec<String>>, Fa
     Ok(Json(rows.iter().map(|row| row.get(0)).collect()))
 }
 
-/// Takes an hour. When the client has gone, the server interrupts this, and the database cancels the statement.
+/// Takes an hour. When the client has gone, the server interrupts this, and the database cancels
+/// the statement.
 async fn report(State(pool): State<Local<Pool>>) -> Result<String, Failed> {
     let connection = pool.get().await?;
     connection.execute("SELECT pg_sleep(3600) AS report", &[]).await?;

@@ -6,8 +6,8 @@
 //! balance after one that was not: 70
 //! ```
 //!
-//! It starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it), or takes the one
-//! whose port is its argument, as user `pikake` without a password.
+//! It starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it), or takes the
+//! one whose port is its argument, as user `pikake` without a password.
 
 use std::error::Error;
 use std::time::Duration;

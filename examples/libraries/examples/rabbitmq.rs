@@ -7,8 +7,8 @@
 //! got: job 2
 //! ```
 //!
-//! It starts a RabbitMQ of its own on loopback (`cargo xtask install` installs it), or takes the one
-//! whose port is its argument, as user `guest`.
+//! It starts a RabbitMQ of its own on loopback (`cargo xtask install` installs it), or takes the
+//! one whose port is its argument, as user `guest`.
 
 use std::error::Error;
 

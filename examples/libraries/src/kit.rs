@@ -1,8 +1,8 @@
 //! What lapin asks of a runtime: `async_rs`'s `RuntimeKit`, by a handle to a kernel.
 //!
-//! lapin polls its connection on a thread of its own and calls its runtime from there. So nothing in
-//! the kit belongs to the kernel's thread: it sends work there, and what is awaited elsewhere is a
-//! channel's end or a [`Relay`].
+//! lapin polls its connection on a thread of its own and calls its runtime from there. So nothing
+//! in the kit belongs to the kernel's thread: it sends work there, and what is awaited elsewhere is
+//! a channel's end or a [`Relay`].
 
 use std::future::Future;
 use std::io;

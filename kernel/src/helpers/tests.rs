@@ -1,4 +1,5 @@
-//! Helper threads under the model checker: each call runs once, within the limit, and each thread ends.
+//! Helper threads under the model checker: each call runs once, within the limit, and each thread
+//! ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,8 +13,8 @@ use shuttle::thread;
 
 use crate::helpers::Helpers;
 
-/// The number of schedules that each program runs under. The checker itself reports a thread that does not
-/// end, as a deadlock.
+/// The number of schedules that each program runs under. The checker itself reports a thread that
+/// does not end, as a deadlock.
 const SCHEDULES: usize = 3_000;
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! A kernel inside a loop that is not its own, one turn at a time.
 //!
-//! [`Kernel::run`] has a loop of its own and keeps the thread. A program with another loop, as of a user
-//! interface or of a simulated world, turns the kernel from there.
+//! [`Kernel::run`] has a loop of its own and keeps the thread. A program with another loop, as of a
+//! user interface or of a simulated world, turns the kernel from there.
 
 use std::future::Future;
 use std::io;
@@ -24,27 +24,30 @@ use crate::pick::Pick;
 pub struct Turn {
     /// Tasks are ready: turn again without waiting.
     pub is_ready: bool,
-    /// A handle asked the kernel to stop ([`KernelHandle::stop`](pikake_traps::KernelHandle::stop)), so the
-    /// turn stepped no further task.
+    /// A handle asked the kernel to stop
+    /// ([`KernelHandle::stop`](pikake_traps::KernelHandle::stop)), so the turn stepped no further
+    /// task.
     pub is_stopped: bool,
     /// The moment of the next timer, or of the end of a shutdown's grace, if there is one.
     pub next_deadline: Option<Deadline>,
-    /// The time for which the caller may do something else, unless the kernel's descriptor becomes readable
-    /// before. `None` is without limit.
+    /// The time for which the caller may do something else, unless the kernel's descriptor becomes
+    /// readable before. `None` is without limit.
     pub may_wait: Option<Duration>,
     /// The number of tasks that have not ended.
     pub tasks: usize,
 }
 
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
-    /// Makes one pass: delivers wakes, fires timers, makes a few steps of ready tasks, and polls the driver.
+    /// Makes one pass: delivers wakes, fires timers, makes a few steps of ready tasks, and polls
+    /// the driver.
     ///
-    /// If no task is ready, the driver blocks for at most `limit` (`None`: without limit). The driver does not
-    /// block when the main task of [`try_run_by`](Self::try_run_by) has ended.
+    /// If no task is ready, the driver blocks for at most `limit` (`None`: without limit). The
+    /// driver does not block when the main task of [`try_run_by`](Self::try_run_by) has ended.
     ///
-    /// A program with a loop of its own turns the kernel with a limit of zero. The program does so whenever
-    /// the kernel's descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest. A
-    /// [`run`](Self::run) between two turns may set timers, so the program turns the kernel once after it.
+    /// A program with a loop of its own turns the kernel with a limit of zero. The program does so
+    /// whenever the kernel's descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at
+    /// the latest. A [`run`](Self::run) between two turns may set timers, so the program turns the
+    /// kernel once after it.
     ///
     /// # Errors
     ///
@@ -66,9 +69,9 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// Makes a future the main task, and leaves the turns to the caller.
     ///
-    /// `drive` is called outside of the kernel with the main task, and [turns](Self::turn) the kernel until
-    /// that task has ended. If `drive` returns before, the future is dropped. So a future that borrows can
-    /// be the main task of a kernel that is one of many on its thread.
+    /// `drive` is called outside of the kernel with the main task, and [turns](Self::turn) the
+    /// kernel until that task has ended. If `drive` returns before, the future is dropped. So a
+    /// future that borrows can be the main task of a kernel that is one of many on its thread.
     ///
     /// # Examples
     ///
@@ -112,11 +115,11 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         })
     }
 
-    /// Whether a shutdown that a handle [asked for](pikake_traps::KernelHandle::shutdown) has nothing left to
-    /// wait for: all tasks have ended, or the grace is over.
+    /// Whether a shutdown that a handle [asked for](pikake_traps::KernelHandle::shutdown) has
+    /// nothing left to wait for: all tasks have ended, or the grace is over.
     ///
-    /// An owner turns the kernel until then, and calls [`shutdown`](Self::shutdown) to drop the tasks that are
-    /// left.
+    /// An owner turns the kernel until then, and calls [`shutdown`](Self::shutdown) to drop the
+    /// tasks that are left.
     pub fn is_shut_down(&self) -> bool {
         self.machine.is_shut_down()
     }
@@ -136,10 +139,11 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
     }
 }
 
-/// Readable when the kernel has work and is neither run nor turned, so that a foreign loop can watch the descriptor.
+/// Readable when the kernel has work and is neither run nor turned, so that a foreign loop can
+/// watch the descriptor.
 ///
-/// Work is a ready task, a message of another thread, or an event of a socket. Timers do not show; see
-/// [`Turn::may_wait`].
+/// Work is a ready task, a message of another thread, or an event of a socket. Timers do not show;
+/// see [`Turn::may_wait`].
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {

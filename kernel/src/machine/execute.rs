@@ -406,7 +406,8 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
     }
 }
 
-/// Drops a call that the driver refused because it has no thread. The drop notifies the call's waiter.
+/// Drops a call that the driver refused because it has no thread. The drop notifies the call's
+/// waiter.
 fn drop_refused(accepted: Result<(), BlockingCall>) {
     if let Err(call) = accepted {
         tracing::error!("no helper thread could be started");

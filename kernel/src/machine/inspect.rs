@@ -62,7 +62,8 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Makes the machine begin a new pass after the current step, so that steps are recorded or timed from then on.
+    /// Makes the machine begin a new pass after the current step, so that steps are recorded or
+    /// timed from then on.
     fn end_pass(&self) {
         self.pass_is_over.set(true);
         self.local.call_attention();

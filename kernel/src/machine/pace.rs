@@ -1,5 +1,5 @@
-//! The pace of a kernel: after how many steps it reads the clock, and when it polls its driver although
-//! tasks are ready.
+//! The pace of a kernel: after how many steps it reads the clock, and when it polls its driver
+//! although tasks are ready.
 
 use std::cell::Cell;
 
@@ -9,14 +9,16 @@ use crate::builder::{POLL_EVERY, Settings};
 
 /// The number of steps between two readings of the clock, if nothing else reads the clock sooner.
 ///
-/// A step takes tens of nanoseconds. At this number a reading adds about a tenth of that to each step.
+/// A step takes tens of nanoseconds. At this number a reading adds about a tenth of that to each
+/// step.
 const STEPS_PER_READING: u64 = 16;
 
 pub(super) struct Pace {
     last_reading: Cell<Ticks>,
     /// The number of requests to time each step.
     times_wanted: Cell<u32>,
-    /// The number of such requests of the kernel's own: an observer wants the times, or no watchdog finds long steps.
+    /// The number of such requests of the kernel's own: an observer wants the times, or no watchdog
+    /// finds long steps.
     times_wanted_always: u32,
     longest_step: Cell<u64>,
     long_step: u64,
@@ -71,8 +73,8 @@ impl Pace {
         self.longest_step.get()
     }
 
-    /// The number of steps to make before the next reading of the clock. Where each step reads the clock,
-    /// these are the steps of the tasks that are ready now.
+    /// The number of steps to make before the next reading of the clock. Where each step reads the
+    /// clock, these are the steps of the tasks that are ready now.
     #[inline]
     pub(super) fn steps_at_once(&self, ready: impl FnOnce() -> usize) -> u64 {
         match self.times_steps() {

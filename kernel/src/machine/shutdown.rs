@@ -8,8 +8,8 @@ use crate::machine::{Machine, Phase};
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Asks every task to end, the newest first and the main task last. The kernel takes no new task from
-    /// now on.
+    /// Asks every task to end, the newest first and the main task last. The kernel takes no new
+    /// task from now on.
     pub(crate) fn begin_shutdown(&self) {
         if !matches!(self.phase.get(), Phase::Open) {
             return;

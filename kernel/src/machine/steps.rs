@@ -14,7 +14,8 @@ pub(super) enum Beside<'a> {
     Nothing,
     /// The recorder notes the step.
     Records(&'a Recorder),
-    /// The machine reads the clock after the step, and shows the step to observers and to the recorder.
+    /// The machine reads the clock after the step, and shows the step to observers and to the
+    /// recorder.
     Times,
 }
 
@@ -31,7 +32,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// Steps a task that was taken out of the ready queue, with what the recorder or observers add to a step.
+    /// Steps a task that was taken out of the ready queue, with what the recorder or observers add
+    /// to a step.
     #[inline(always)]
     pub(super) fn step(&self, task: TaskRef, beside: Beside<'_>) {
         if task.is_ended_or_named() {
@@ -100,7 +102,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         left
     }
 
-    /// Forgets a task that has ended, or ends one that waits on foreign futures alone and was asked to end.
+    /// Forgets a task that has ended, or ends one that waits on foreign futures alone and was asked
+    /// to end.
     #[inline(never)]
     fn end_or_forget(&self, task: &TaskRef) {
         match self.local.drop_reason(task) {

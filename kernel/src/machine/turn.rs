@@ -52,8 +52,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Makes one pass: wake queue, timers, ready tasks, driver.
     ///
-    /// `limit`, called right before the driver's poll, bounds the time that the driver may block. Once `is_done`
-    /// holds, the pass neither begins to step tasks nor polls the driver.
+    /// `limit`, called right before the driver's poll, bounds the time that the driver may block.
+    /// Once `is_done` holds, the pass neither begins to step tasks nor polls the driver.
     fn turn(
         &self,
         limit: impl FnOnce() -> Option<Duration>,
@@ -117,8 +117,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Ends the waits that are due, and then passes the deadlines that are due.
     ///
-    /// The driver is polled in between. So a deadline interrupts only waits that neither a timer nor the driver
-    /// has ended: the event beats the timeout.
+    /// The driver is polled in between. So a deadline interrupts only waits that neither a timer
+    /// nor the driver has ended: the event beats the timeout.
     #[inline(never)]
     fn fire_timers(&self, now: Ticks) -> io::Result<()> {
         let mut released = mem::take(&mut *self.released.borrow_mut());
@@ -170,8 +170,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// Drops the tasks that were aborted in the step before. Returns whether the pass is over: the main task has ended, a
-    /// poll of the driver is due, or the machine does something else beside each step from now on.
+    /// Drops the tasks that were aborted in the step before. Returns whether the pass is over: the
+    /// main task has ended, a poll of the driver is due, or the machine does something else beside
+    /// each step from now on.
     #[cold]
     fn handle_attention(&self) -> bool {
         self.local.clear_attention();

@@ -1,8 +1,9 @@
 //! A timer that ends the driver's wait to the microsecond.
 //!
-//! epoll_wait(2) takes whole milliseconds, and mio rounds up, so a sleep would be half a millisecond late
-//! on average. A timerfd in the same epoll set is exact, at the price of a system call. So only the last
-//! stretch of a wait uses the timerfd. Before that, the driver waits for whole milliseconds.
+//! epoll_wait(2) takes whole milliseconds, and mio rounds up, so a sleep would be half a
+//! millisecond late on average. A timerfd in the same epoll set is exact, at the price of a system
+//! call. So only the last stretch of a wait uses the timerfd. Before that, the driver waits for
+//! whole milliseconds.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -17,8 +18,8 @@ use rustix::time::{
 /// A wait of at least this length first lasts whole milliseconds.
 const LAST_STRETCH: Duration = Duration::from_millis(2);
 
-/// Timers that are due within this time of each other cost one wait. The system allows itself the same
-/// for other sleeps (the default of `PR_SET_TIMERSLACK`).
+/// Timers that are due within this time of each other cost one wait. The system allows itself the
+/// same for other sleeps (the default of `PR_SET_TIMERSLACK`).
 const SLACK: Duration = Duration::from_micros(50);
 
 /// The timer of one driver.
@@ -33,7 +34,8 @@ pub(super) enum Alarm {
 }
 
 impl Alarm {
-    /// The limit to give to mio for a wait of the length `limit`, which is not zero. The wait may end early.
+    /// The limit to give to mio for a wait of the length `limit`, which is not zero. The wait may
+    /// end early.
     pub(super) fn limit(&mut self, limit: Duration, registry: &Registry, token: Token) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
         if limit >= LAST_STRETCH {

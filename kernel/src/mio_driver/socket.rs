@@ -99,8 +99,9 @@ impl MioSocket {
                 retry_on_intr(|| rustix::net::recv(socket, &mut **to, RecvFlags::empty()))?.0
             }
             Attempt::Write(from) if self.is_socket => {
-                // Without the flag, a write to a closed connection could end the process by a signal.
-                // Pipes have no such flag. The standard library makes the process ignore the signal.
+                // Without the flag, a write to a closed connection could end the process by a
+                // signal. Pipes have no such flag. The standard library makes the process ignore
+                // the signal.
                 retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?
             }
             other => return self.attempt_rare(other),

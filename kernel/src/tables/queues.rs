@@ -8,8 +8,8 @@
 //! ```
 //!
 //! (1) [`Queues::park`]. (2) [`Queues::notify`] for a signal, [`Queues::serve`] for permits. (3)
-//! [`Queues::rebind`] finds the entry notified. (4) [`Queues::remove`]: the machine passes a signal that was not
-//! collected to the next waiter, and frees permits.
+//! [`Queues::rebind`] finds the entry notified. (4) [`Queues::remove`]: the machine passes a signal
+//! that was not collected to the next waiter, and frees permits.
 //!
 //! The owner of a list stores its two ends: a [`WaitQueue`], or the table of tasks.
 
@@ -41,8 +41,8 @@ enum State {
     Waiting(Wanted),
     /// The waiter was signalled, and has left its list.
     Signalled,
-    /// The waiter was granted permits of this queue, and has left its list. The address is only compared: a queue
-    /// does not move while a future waits in it.
+    /// The waiter was granted permits of this queue, and has left its list. The address is only
+    /// compared: a queue does not move while a future waits in it.
     Granted(*const WaitQueue),
 }
 
@@ -91,8 +91,8 @@ impl Queues {
         WaitKey(key as u64)
     }
 
-    /// Collects a notification, or binds the entry to a waiter. The caller drops the returned waiter when the
-    /// table is not borrowed.
+    /// Collects a notification, or binds the entry to a waiter. The caller drops the returned
+    /// waiter when the table is not borrowed.
     #[inline(always)]
     pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
         let entry = &mut self.entries[index(key)];
@@ -104,8 +104,8 @@ impl Queues {
         (Collected::Pending, (!is_same).then(before))
     }
 
-    /// Removes a waiter, also from its list unless it was notified, and returns whether it was notified. The
-    /// caller drops the waiter when the table is not borrowed.
+    /// Removes a waiter, also from its list unless it was notified, and returns whether it was
+    /// notified. The caller drops the waiter when the table is not borrowed.
     pub(crate) fn remove(&mut self, key: WaitKey, list: &mut WaiterList) -> (Waiter, bool) {
         let Entry { waiter, previous, next, state } = self.entries.remove(index(key));
         let is_notified = state.is_notified();
@@ -115,7 +115,8 @@ impl Queues {
         (waiter, is_notified)
     }
 
-    /// Notifies up to `count` waiters of a list that wait for a signal. Returns the number notified.
+    /// Notifies up to `count` waiters of a list that wait for a signal. Returns the number
+    /// notified.
     #[inline]
     pub(crate) fn notify(&mut self, list: &mut WaiterList, count: usize, local: &Local) -> usize {
         let mut notified = 0;
@@ -168,9 +169,11 @@ impl Queues {
         queue.waiters_removed(served, list);
     }
 
-    /// The task of a waiter that was granted permits of a queue and has not collected them, for listings.
+    /// The task of a waiter that was granted permits of a queue and has not collected them, for
+    /// listings.
     ///
-    /// Looks at the waiters after those of the last search first: a listing shows the tasks in about this order.
+    /// Looks at the waiters after those of the last search first: a listing shows the tasks in
+    /// about this order.
     pub(crate) fn granted_to(&mut self, queue: &WaitQueue) -> Option<TaskRef> {
         if queue.granted() == 0 {
             return None;

@@ -1,11 +1,11 @@
 //! The kernel's sockets: readiness, one waiter a direction, attempts.
 //!
-//! A socket is registered with the driver once, at the first attempt that would block. Until then the
-//! socket counts as ready. From then on an event sets its readiness, and an attempt that would block
-//! clears it. A short transfer clears it, too, which saves the attempt after it.
+//! A socket is registered with the driver once, at the first attempt that would block. Until then
+//! the socket counts as ready. From then on an event sets its readiness, and an attempt that would
+//! block clears it. A short transfer clears it, too, which saves the attempt after it.
 //!
-//! A direction of a socket holds its waiter. So an attempt, and the wait if the attempt would block, are
-//! one call.
+//! A direction of a socket holds its waiter. So an attempt, and the wait if the attempt would
+//! block, are one call.
 
 use std::io;
 
@@ -119,9 +119,9 @@ impl<S> Sockets<S> {
 
     /// Makes an attempt, if the socket may be ready and the task has an attempt left in this step.
     ///
-    /// With a waiter, an attempt that would block becomes a wait. The key is that of the wait's entry, if
-    /// the wait has one. The entry releases the waiter that it was bound to before; the caller drops it when the
-    /// table is not borrowed.
+    /// With a waiter, an attempt that would block becomes a wait. The key is that of the wait's
+    /// entry, if the wait has one. The entry releases the waiter that it was bound to before; the
+    /// caller drops it when the table is not borrowed.
     #[inline(always)]
     pub(crate) fn attempt<D: Driver<Socket = S>>(
         &mut self,
@@ -204,8 +204,9 @@ impl<S> Sockets<S> {
         }
     }
 
-    /// Closes a socket, and notifies its waiters, which find the socket closed at their next poll. The caller
-    /// drops the waiters when the table is not borrowed. `None`: the socket was closed before.
+    /// Closes a socket, and notifies its waiters, which find the socket closed at their next poll.
+    /// The caller drops the waiters when the table is not borrowed. `None`: the socket was closed
+    /// before.
     pub(crate) fn close<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
@@ -263,7 +264,8 @@ impl<S> Sockets<S> {
 }
 
 impl<S> Entry<S> {
-    /// Makes an attempt, and notes the readiness that its result shows. `None`: the attempt would block.
+    /// Makes an attempt, and notes the readiness that its result shows. `None`: the attempt would
+    /// block.
     #[inline]
     fn make_attempt<D: Driver<Socket = S>>(
         &mut self,
@@ -290,7 +292,8 @@ impl<S> Entry<S> {
         done
     }
 
-    /// Notes that an attempt would block. Returns an error if the driver cannot report events of the socket.
+    /// Notes that an attempt would block. Returns an error if the driver cannot report events of
+    /// the socket.
     #[inline(never)]
     fn would_block<D: Driver<Socket = S>>(
         &mut self,
@@ -307,14 +310,15 @@ impl<S> Entry<S> {
             return Some(Err(error));
         }
         self.registered = true;
-        // Without a registration no event would end the wait, so the readiness is cleared only here.
+        // Without a registration no event would end the wait, so the readiness is cleared only
+        // here.
         self.side(direction).ready = false;
         None
     }
 }
 
-/// Answers with an error. For a wait the error counts as an answer at once: a task that repeats the wait
-/// must not keep the other tasks from running.
+/// Answers with an error. For a wait the error counts as an answer at once: a task that repeats the
+/// wait must not keep the other tasks from running.
 fn refuse(why: impl Into<io::Error>, is_wait: bool, local: &Local) -> Attempted {
     match is_wait && !local.take_answer() {
         true => Attempted::NotNow,
@@ -322,7 +326,8 @@ fn refuse(why: impl Into<io::Error>, is_wait: bool, local: &Local) -> Attempted 
     }
 }
 
-/// The number of bytes that an attempt asks to move; `None` if the attempt is no transfer of a stream.
+/// The number of bytes that an attempt asks to move; `None` if the attempt is no transfer of a
+/// stream.
 #[inline]
 fn requested_bytes(attempt: &Attempt<'_>) -> Option<usize> {
     match attempt {

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use pikake_traps::{TaskId, TaskRef, WaiterList};
 use slab::Slab;
 
-/// The number of entries that a page may look at, for each task that it may have: an entry without a task takes a
-/// nanosecond.
+/// The number of entries that a page may look at, for each task that it may have: an entry without
+/// a task takes a nanosecond.
 const ENTRIES_PER_TASK: usize = 16;
 
-/// The number of entries that the search for one task may look at: some microseconds. A listing searches for the holders
-/// of the locks that its tasks wait for, between two steps.
+/// The number of entries that the search for one task may look at: some microseconds. A listing
+/// searches for the holders of the locks that its tasks wait for, between two steps.
 const SEARCHED: usize = 2_048;
 
 struct Entry {
@@ -23,7 +23,8 @@ struct Entry {
 pub(crate) struct Tasks {
     entries: Slab<Entry>,
     last_id: u64,
-    /// The entries of tasks that pages have shown, if there are too many for a search. Some of the tasks have ended since.
+    /// The entries of tasks that pages have shown, if there are too many for a search. Some of the
+    /// tasks have ended since.
     shown: HashMap<TaskId, usize>,
 }
 
@@ -52,7 +53,8 @@ impl Tasks {
         entry.task.is(task).then_some(&mut entry.joiners)
     }
 
-    /// The task with this number, if it has not ended. Among many tasks, only those that pages have shown are found.
+    /// The task with this number, if it has not ended. Among many tasks, only those that pages have
+    /// shown are found.
     pub(crate) fn find(&self, id: TaskId) -> Option<TaskRef> {
         let found = match self.has_many() {
             true => self.entries.get(*self.shown.get(&id)?),
@@ -66,12 +68,14 @@ impl Tasks {
         self.entries.capacity() > SEARCHED
     }
 
-    /// Some tasks with their indexes from `first` on, and the index where the next page begins. A page may have no task.
+    /// Some tasks with their indexes from `first` on, and the index where the next page begins. A
+    /// page may have no task.
     pub(crate) fn page(&mut self, first: u32, limit: usize) -> (Vec<TaskRef>, Option<u32>) {
         let limit = limit.max(1);
         let all = self.entries.capacity();
         let end = (first as usize).saturating_add(limit.saturating_mul(ENTRIES_PER_TASK)).min(all);
-        // At once: a small block may be that of a closure from another thread, whose memory would have to grow.
+        // At once: a small block may be that of a closure from another thread, whose memory would
+        // have to grow.
         let mut tasks = Vec::with_capacity(limit.min(self.entries.len()));
         let mut index = first as usize;
         while index < end && tasks.len() < limit {

@@ -1,8 +1,8 @@
 //! Timers: waits for a moment, and deadlines of scopes.
 //!
-//! Waits and deadlines are in two heaps. A turn ends all waits that are due before it passes a deadline, so
-//! no timeout interrupts a wait that is satisfied. A wait that has left its heap is over. A deadline that
-//! has passed stays in the table until its scope takes the deadline back.
+//! Waits and deadlines are in two heaps. A turn ends all waits that are due before it passes a
+//! deadline, so no timeout interrupts a wait that is satisfied. A wait that has left its heap is
+//! over. A deadline that has passed stays in the table until its scope takes the deadline back.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The watchdog: looks at given times, the real thread, and, under the model checker, all state that
-//! kernels and the watchdog share.
+//! The watchdog: looks at given times, the real thread, and, under the model checker, all state
+//! that kernels and the watchdog share.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -333,8 +333,8 @@ mod model {
         shuttle::check_random(program, SCHEDULES);
     }
 
-    /// A watchdog's thread. The thread ends at the first look that finds this number of kernels ended. One kernel
-    /// stays awake, so this look happens.
+    /// A watchdog's thread. The thread ends at the first look that finds this number of kernels
+    /// ended. One kernel stays awake, so this look happens.
     fn look_until(
         watchdog: &'static Watchdog,
         ended: &Arc<AtomicUsize>,

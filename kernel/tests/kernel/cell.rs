@@ -1,7 +1,7 @@
 //! The task cell, released by its owners in every order and on every thread.
 //!
-//! The tests check that future and output are dropped once, on the home thread. `cargo xtask memcheck`
-//! runs them under valgrind, which finds leaks and accesses to freed memory.
+//! The tests check that future and output are dropped once, on the home thread.
+//! `cargo xtask memcheck` runs them under valgrind, which finds leaks and accesses to freed memory.
 
 use std::cell::RefCell;
 use std::future::Future;

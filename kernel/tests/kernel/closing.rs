@@ -78,8 +78,8 @@ fn closing_between_runs_answers_the_reader() {
     });
 }
 
-/// A wait outlives its task, and holds the last reference to it. The close drops wait, task and output;
-/// the output's destructor uses sockets.
+/// A wait outlives its task, and holds the last reference to it. The close drops wait, task and
+/// output; the output's destructor uses sockets.
 #[test]
 fn closing_drops_waiters_that_use_sockets() {
     within(|| {

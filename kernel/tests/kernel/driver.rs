@@ -124,7 +124,8 @@ impl Recorded {
         assert!(self.is_woken(), "the message shows");
     }
 
-    /// Whether the driver was woken since its last wait. The descriptor of a real driver is readable then.
+    /// Whether the driver was woken since its last wait. The descriptor of a real driver is
+    /// readable then.
     fn is_woken(&self) -> bool {
         self.is_woken.load(Ordering::SeqCst)
     }

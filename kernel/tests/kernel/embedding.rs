@@ -1,5 +1,5 @@
-//! A kernel that a foreign loop turns: calls between two turns, on the same thread, make the kernel's
-//! descriptor readable and take effect in the next turn.
+//! A kernel that a foreign loop turns: calls between two turns, on the same thread, make the
+//! kernel's descriptor readable and take effect in the next turn.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -581,8 +581,8 @@ fn a_waiter_outlives_its_wait_and_its_task() {
     kernel.forget_all();
 }
 
-/// A new sub-wait gets the number of one that is gone. A stale waiter then calls the new one's waker,
-/// at most once.
+/// A new sub-wait gets the number of one that is gone. A stale waiter then calls the new one's
+/// waker, at most once.
 #[test]
 fn a_stale_waiter_calls_at_most_one_waker() {
     let kernel = Careless::new();
@@ -790,8 +790,8 @@ fn a_panicking_waker_does_not_stop_the_others() {
     kernel.forget_all();
 }
 
-/// Starts a task with a deadline, and steps it again when the kernel treats deadlines like `timers`.
-/// Returns the kernel, and how often the task's future was dropped.
+/// Starts a task with a deadline, and steps it again when the kernel treats deadlines like
+/// `timers`. Returns the kernel, and how often the task's future was dropped.
 fn kernel_with_deadline(timers: Timers) -> (Rc<Careless>, Rc<Cell<u32>>) {
     let kernel = Careless::new();
     let (drops, guard) = counted();

@@ -1,4 +1,5 @@
-//! Looking into a kernel: the list of kernels, the flight recorder, pages of tasks, figures, and the times of steps.
+//! Looking into a kernel: the list of kernels, the flight recorder, pages of tasks, figures, and
+//! the times of steps.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -511,7 +512,8 @@ fn pages_have_every_task_that_stays_once() {
     });
 }
 
-/// The name of a lock's holder is known at once among few tasks. Among many, a page must have shown the task.
+/// The name of a lock's holder is known at once among few tasks. Among many, a page must have shown
+/// the task.
 #[test]
 fn marks_find_the_names_of_tasks_that_pages_have_shown() {
     let kernel = Kernel::builder().clock(ManualClock::auto()).build().unwrap();

@@ -1,7 +1,8 @@
 //! A wait is unaffected by its neighbours: waits dropped beside it, bytes taken from its socket,
 //! threads that cannot be started.
 //!
-//! These tests take no real time. A lost wake-up hangs its test, which `within` turns into a failure.
+//! These tests take no real time. A lost wake-up hangs its test, which `within` turns into a
+//! failure.
 
 #[cfg(target_os = "linux")]
 use std::cell::{Cell, RefCell};
@@ -196,8 +197,8 @@ fn endless_cleanup_is_polled_a_few_times() {
     }
 }
 
-/// Takes the byte that woke a reader before the kernel steps the reader, waits for more, and drops that
-/// wait in the same step. The reader, in its own step, has to wait again.
+/// Takes the byte that woke a reader before the kernel steps the reader, waits for more, and drops
+/// that wait in the same step. The reader, in its own step, has to wait again.
 async fn snatch(socket: SocketId) {
     loop {
         let taken = attempt(socket, Attempt::Read(&mut [0; 8])).is_ok();
@@ -394,7 +395,8 @@ fn report_that_outlasts_a_grace() {
     println!("{WAS_DROPPED}");
 }
 
-/// Starts a thread, which is refused. The closure owns a value that uses a socket when it is dropped.
+/// Starts a thread, which is refused. The closure owns a value that uses a socket when it is
+/// dropped.
 fn start_a_thread_in_vain(
     kernel: &Kernel<ManualClock, impl Pick + 'static, impl Driver + 'static>,
 ) {
@@ -449,8 +451,8 @@ fn thread_refused_by_the_system() {
     }
 }
 
-/// A kernel with a task in its foreign grace. The grace has the second timer of this kernel; the first
-/// one is gone.
+/// A kernel with a task in its foreign grace. The grace has the second timer of this kernel; the
+/// first one is gone.
 fn kernel_with_cleanup() -> Kernel<ManualClock> {
     let kernel = kernel();
     kernel.run(async {
@@ -469,8 +471,8 @@ fn kernel_with_cleanup() -> Kernel<ManualClock> {
     kernel
 }
 
-/// Both kernels number their timers alike, so one of these sleeps has the number of the timer that the
-/// dropped kernel removes.
+/// Both kernels number their timers alike, so one of these sleeps has the number of the timer that
+/// the dropped kernel removes.
 #[test]
 fn dropping_a_kernel_spares_timers_of_another() {
     for timers_before in 0..4 {
@@ -493,8 +495,8 @@ fn dropping_a_kernel_spares_timers_of_another() {
     }
 }
 
-/// A sleep of no length that is dropped in its step makes its task ready once more, and is no wake: a task that
-/// was asked to end, and waits on a foreign future alone, is dropped after that step.
+/// A sleep of no length that is dropped in its step makes its task ready once more, and is no wake:
+/// a task that was asked to end, and waits on a foreign future alone, is dropped after that step.
 #[test]
 fn an_abandoned_sleep_keeps_no_lost_task() {
     within(|| {

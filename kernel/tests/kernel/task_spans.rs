@@ -1,4 +1,5 @@
-//! The spans of tasks: a subscriber sees which span is entered when, and in which spans each event is.
+//! The spans of tasks: a subscriber sees which span is entered when, and in which spans each event
+//! is.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -193,7 +194,8 @@ fn panic_in_step_leaves_span() {
     assert_eq!(recorder.0.lock().unwrap().entered, Vec::<String>::new());
 }
 
-/// The kernel refuses to run inside another one's step. The refusal is a panic, which leaves the task's span entered.
+/// The kernel refuses to run inside another one's step. The refusal is a panic, which leaves the
+/// task's span entered.
 #[test]
 fn kernel_inside_step_leaves_spans_as_they_were() {
     let recorder = Recorder::default();
@@ -210,7 +212,8 @@ fn kernel_inside_step_leaves_spans_as_they_were() {
     assert_eq!(recorder.0.lock().unwrap().entered, Vec::<String>::new());
 }
 
-/// Another observer's panic leaves the kernel, before the step is over. The next step leaves the span.
+/// Another observer's panic leaves the kernel, before the step is over. The next step leaves the
+/// span.
 #[test]
 fn panic_of_observer_leaves_span_at_next_step() {
     struct Bomb(Cell<bool>);

@@ -163,7 +163,8 @@ fn the_graph_is_drawn_with_quoted_texts() {
     assert_eq!(WaitGraph::new(&tasks).to_dot(), expected);
 }
 
-/// Chains of a hundred thousand tasks take no recursion, and no time that grows faster than the chain.
+/// Chains of a hundred thousand tasks take no recursion, and no time that grows faster than the
+/// chain.
 #[test]
 fn a_long_chain_is_searched_in_one_pass() {
     const TASKS: Key = 100_000;
@@ -404,8 +405,8 @@ fn a_deadline_around_a_foreign_future_makes_a_cycle_end() {
     assert_eq!(WaitGraph::new(&tasks).deadlocks().len(), 1);
 }
 
-/// Each task is inspected in its own step. The waiter tells the holder before the holder releases the lock and joins
-/// the waiter; the next holder takes the lock later still.
+/// Each task is inspected in its own step. The waiter tells the holder before the holder releases
+/// the lock and joins the waiter; the next holder takes the lock later still.
 #[test]
 fn tasks_that_go_on_during_a_look_are_no_deadlock() {
     let kernel = kernel();
@@ -566,7 +567,8 @@ fn a_grace_behind_a_shield_makes_a_cycle_end() {
     });
 }
 
-/// A future is left behind in the queue of a lock. When the lock is released, that future gets it, and does not run.
+/// A future is left behind in the queue of a lock. When the lock is released, that future gets it,
+/// and does not run.
 #[test]
 fn a_granted_lock_that_no_future_takes_is_found() {
     let kernel = kernel();
@@ -685,8 +687,8 @@ fn waits_of_a_task_have_their_scopes() {
     drop(task);
 }
 
-/// A look at many tasks takes no time that grows faster than their number: neither the search for holders, nor that
-/// for granted waiters, nor that for the moments of timers.
+/// A look at many tasks takes no time that grows faster than their number: neither the search for
+/// holders, nor that for granted waiters, nor that for the moments of timers.
 #[test]
 fn a_look_at_many_tasks_takes_one_pass() {
     const TASKS: usize = 30_000;

@@ -62,8 +62,8 @@ type Completed<L> =
 ///
 /// # Ending
 ///
-/// A server that ends gracefully waits up to [`HANDSHAKE_GRACE`] for the handshakes under way. Dropping
-/// the listener cancels them, and closes connections that were not accepted.
+/// A server that ends gracefully waits up to [`HANDSHAKE_GRACE`] for the handshakes under way.
+/// Dropping the listener cancels them, and closes connections that were not accepted.
 ///
 /// # Examples
 ///

@@ -95,8 +95,8 @@ impl<S: Read + Write + 'static> TlsStream<S> {
         }
     }
 
-    /// Sends as much as the carrier takes now. The next poll of the direction continues, and returns
-    /// the error if there is one.
+    /// Sends as much as the carrier takes now. The next poll of the direction continues, and
+    /// returns the error if there is one.
     fn begin_to_send(&self, cx: &mut Context<'_>) {
         let sending = pin!(shield(poll_fn(|cx| self.poll_send(cx, Goal::Nothing))));
         let _ = sending.poll(cx);

@@ -69,9 +69,10 @@ impl Drop for Sending<'_> {
 /// # Other libraries
 ///
 /// With the features `tokio-io` and `futures-io`, the stream implements the traits of `tokio::io`
-/// and `futures_io`. Their `poll_write` returns once the data is encrypted, and sends as much as the
-/// carrier takes. The rest is sent by the next write, by a flush, or by the end of the stream: a
-/// program that waits for an answer flushes first. A dropped future of these traits loses no bytes.
+/// and `futures_io`. Their `poll_write` returns once the data is encrypted, and sends as much as
+/// the carrier takes. The rest is sent by the next write, by a flush, or by the end of the stream:
+/// a program that waits for an answer flushes first. A dropped future of these traits loses no
+/// bytes.
 pub struct TlsStream<S> {
     pub(super) inner: Rc<Inner<S>>,
     #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
@@ -108,7 +109,8 @@ impl<S> TlsStream<S> {
         }
     }
 
-    /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction begins.
+    /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction
+    /// begins.
     fn begin(&self, direction: Direction) {
         #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
         self.waits.abandon(direction);

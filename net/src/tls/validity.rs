@@ -8,8 +8,8 @@ use rustls::{CertificateError, Error};
 use x509_cert::Certificate;
 use x509_cert::der::{DateTime, Decode};
 
-/// Warns of a certificate that has expired or is not valid yet. A certificate that cannot be parsed is
-/// left to rustls, which refuses it.
+/// Warns of a certificate that has expired or is not valid yet. A certificate that cannot be parsed
+/// is left to rustls, which refuses it.
 pub(super) fn warn_of_dates(certificate: &CertificateDer<'_>, now: UnixTime) {
     let Ok(certificate) = Certificate::from_der(certificate) else { return };
     let (subject, validity) =

@@ -1,16 +1,18 @@
-//! An AMQP broker in the test program, for tests of programs that use `pikake-amqp`. The broker shares
-//! the client's codec, and keeps all confirmed messages.
+//! An AMQP broker in the test program, for tests of programs that use `pikake-amqp`. The broker
+//! shares the client's codec, and keeps all confirmed messages.
 //!
-//! [`Broker`] is a state machine without sockets: callers pass in the bytes of connections and the time,
-//! and take out bytes. [`serve`] runs a broker behind a listener, in a simulation or on loopback.
+//! [`Broker`] is a state machine without sockets: callers pass in the bytes of connections and the
+//! time, and take out bytes. [`serve`] runs a broker behind a listener, in a simulation or on
+//! loopback.
 //!
-//! Supported are queues with ready and unacknowledged messages, acks, nacks and requeueing with delivery
-//! counts, prefetch of consumers, confirms, returns, time to live, dead-letter exchanges, exclusive and
-//! auto-delete queues, direct, fanout and topic exchanges, direct reply-to, connection.blocked, and the
-//! usual errors. Not supported are priorities, transactions, users and virtual hosts: any login is accepted.
+//! Supported are queues with ready and unacknowledged messages, acks, nacks and requeueing with
+//! delivery counts, prefetch of consumers, confirms, returns, time to live, dead-letter exchanges,
+//! exclusive and auto-delete queues, direct, fanout and topic exchanges, direct reply-to,
+//! connection.blocked, and the usual errors. Not supported are priorities, transactions, users and
+//! virtual hosts: any login is accepted.
 //!
-//! Two differences from RabbitMQ do not matter to tests. The broker confirms each message at once and
-//! alone, and removes an expired message even if it is not at the head of its queue.
+//! Two differences from RabbitMQ do not matter to tests. The broker confirms each message at once
+//! and alone, and removes an expired message even if it is not at the head of its queue.
 //!
 //! # Examples
 //!

@@ -50,7 +50,8 @@ impl Broker {
         broker
     }
 
-    /// Adds a connection, and returns its id. For programs with their own transport; [`serve`] does this.
+    /// Adds a connection, and returns its id. For programs with their own transport; [`serve`] does
+    /// this.
     pub fn connect(&self) -> u64 {
         self.0.state.borrow_mut().connect()
     }
@@ -105,8 +106,8 @@ impl Broker {
         self.0.links.borrow_mut().clear();
     }
 
-    /// Removes a kind of exchange and its exchanges, as a restart without its plugin does. Declaring one
-    /// then closes the connection.
+    /// Removes a kind of exchange and its exchanges, as a restart without its plugin does.
+    /// Declaring one then closes the connection.
     pub fn forget_kind(&self, kind: &str) {
         let mut state = self.0.state.borrow_mut();
         state.exchanges.retain(|_, exchange| exchange.kind != kind);
@@ -118,8 +119,9 @@ impl Broker {
         self.0.state.borrow_mut().channel_max = Some(most);
     }
 
-    /// Ends the channels of a lost connection one after the other from now on, with a random pause of at most this length
-    /// after each. RabbitMQ requeues the messages of each channel at a moment of its own, too.
+    /// Ends the channels of a lost connection one after the other from now on, with a random pause
+    /// of at most this length after each. RabbitMQ requeues the messages of each channel at a
+    /// moment of its own, too.
     pub fn pause_between_ends(&self, longest: Duration) {
         self.0.longest_end_pause.set(longest);
     }
@@ -172,7 +174,8 @@ impl Broker {
         self.0.state.borrow().peers.values().map(|peer| peer.channels.len()).sum()
     }
 
-    /// The bodies of all messages of a queue: first the ready ones, oldest first, then the unacknowledged.
+    /// The bodies of all messages of a queue: first the ready ones, oldest first, then the
+    /// unacknowledged.
     pub fn bodies(&self, queue: &str) -> Vec<Vec<u8>> {
         let state = self.0.state.borrow();
         let ready = state.queues.get(queue).into_iter().flat_map(|queue| &queue.ready);

@@ -4,8 +4,8 @@
 //! rate amqp://127.0.0.1:5672 [messages] [window]
 //! ```
 //!
-//! Messages are like Celery's: a body of 78 bytes and 17 headers, persistent, each confirmed and each
-//! acknowledged.
+//! Messages are like Celery's: a body of 78 bytes and 17 headers, persistent, each confirmed and
+//! each acknowledged.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -25,7 +25,8 @@ impl CloseReason {
         self.code == INTERNAL
     }
 
-    /// Whether the cause is the broker's state (a shutdown, a lack of resources), and not a request.
+    /// Whether the cause is the broker's state (a shutdown, a lack of resources), and not a
+    /// request.
     pub(crate) fn is_transient(&self) -> bool {
         /// Connection forced, resource error, internal error.
         const TRANSIENT: [u16; 3] = [320, 506, INTERNAL];
@@ -60,8 +61,8 @@ pub enum Error {
     },
     /// The peer violates AMQP 0-9-1, or is no AMQP broker.
     Protocol(String),
-    /// The connection was lost before the broker replied. The broker may have executed the request. The
-    /// channel recovers with the next connection.
+    /// The connection was lost before the broker replied. The broker may have executed the request.
+    /// The channel recovers with the next connection.
     ConnectionLost(String),
     /// The broker closed the connection for good.
     ConnectionClosed(CloseReason),
@@ -74,9 +75,9 @@ pub enum Error {
     /// A URL is invalid or names unusable files, or arguments cannot be encoded. Nothing was sent.
     Invalid(String),
     /// The broker refuses a prefetch for the whole channel, as RabbitMQ does for quorum queues. Set
-    /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch) for each consumer, and limit the
-    /// channel with a semaphore. The channel is closed. (RabbitMQ closes the whole connection, which
-    /// then recovers without the channel.)
+    /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch) for each consumer, and limit
+    /// the channel with a semaphore. The channel is closed. (RabbitMQ closes the whole connection,
+    /// which then recovers without the channel.)
     NoGlobalQos(CloseReason),
     /// There was no connection, no free channel or no reply within the time that
     /// [`Options::blocked_deadline`](crate::Options::blocked_deadline) allows.

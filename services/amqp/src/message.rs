@@ -13,8 +13,8 @@ pub use amq_protocol::types::{AMQPValue as Value, FieldArray as Array, FieldTabl
 /// RabbitMQ's pseudo-queue for direct reply-to.
 pub const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
-/// Converts a text to AMQP's short string of at most 255 bytes. `ShortString::from` panics where this
-/// function returns an error.
+/// Converts a text to AMQP's short string of at most 255 bytes. `ShortString::from` panics where
+/// this function returns an error.
 ///
 /// # Errors
 ///
@@ -160,7 +160,8 @@ impl ExchangeOptions {
         Self { kind: kind.to_owned(), ..Self::default() }
     }
 
-    /// The request that declares an exchange with these options. `kind` is `self.kind` as a short string.
+    /// The request that declares an exchange with these options. `kind` is `self.kind` as a short
+    /// string.
     pub(crate) fn declare(self, name: ShortString, kind: ShortString) -> AMQPClass {
         AMQPClass::Exchange(exchange::AMQPMethod::Declare(exchange::Declare {
             exchange: name,
@@ -178,10 +179,12 @@ impl ExchangeOptions {
 /// How a queue is consumed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConsumeOptions {
-    /// The largest number of unacknowledged deliveries of this consumer; 0 is no limit. Deliveries that
-    /// the program has not taken are held in memory, so without a limit the whole queue may be.
+    /// The largest number of unacknowledged deliveries of this consumer; 0 is no limit. Deliveries
+    /// that the program has not taken are held in memory, so without a limit the whole queue may
+    /// be.
     pub prefetch: u16,
-    /// Whether deliveries count as acknowledged when they are sent. The prefetch then has no effect.
+    /// Whether deliveries count as acknowledged when they are sent. The prefetch then has no
+    /// effect.
     pub no_ack: bool,
     /// Whether the queue may have no other consumer.
     pub exclusive: bool,

@@ -1,14 +1,15 @@
 //! The names that RabbitMQ gives to direct reply-to.
 //!
-//! A question has `amq.rabbitmq.reply-to` as its reply-to. In its place, RabbitMQ delivers the name of the
-//! asking channel: `amq.rabbitmq.reply-to.<process>.<key>`. RabbitMQ 3.10 decodes such a name without a
-//! check when a message is published to it, and a name of another form ends the connection.
+//! A question has `amq.rabbitmq.reply-to` as its reply-to. In its place, RabbitMQ delivers the name
+//! of the asking channel: `amq.rabbitmq.reply-to.<process>.<key>`. RabbitMQ 3.10 decodes such a
+//! name without a check when a message is published to it, and a name of another form ends the
+//! connection.
 
 /// What such a name begins with.
 const PREFIX: &str = "amq.rabbitmq.reply-to.";
 
-/// Whether RabbitMQ ends the connection of a publisher with this routing key: the key begins like a name
-/// of direct reply-to, and has another form. `Channel::publish` refuses such a key.
+/// Whether RabbitMQ ends the connection of a publisher with this routing key: the key begins like a
+/// name of direct reply-to, and has another form. `Channel::publish` refuses such a key.
 ///
 /// The form is `<process>.<key>` behind the prefix. `<process>` is the base64 of an Erlang process
 /// identifier (`NEW_PID_EXT`), whose node is named `…@<number>`.
@@ -86,7 +87,8 @@ mod tests {
 
     #[test]
     fn names_of_rabbitmq_are_well_formed() {
-        // Of RabbitMQ 3.10, whose Erlang writes the node as an atom of two octets' length, and of one octet's.
+        // Of RabbitMQ 3.10, whose Erlang writes the node as an atom of two octets' length, and of
+        // one octet's.
         for process in
             ["g1h2AA5yZXBseUA0MDYyMzgyOAAAAssAAAAAawOJ7g==", "g1h3B3JlcGx5QDEAAAABAAAAAAAAAAE="]
         {

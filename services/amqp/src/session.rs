@@ -1,5 +1,5 @@
-//! One AMQP connection as a state machine without a socket, a clock or a task. Callers pass in bytes,
-//! requests and the time, and take out events and bytes.
+//! One AMQP connection as a state machine without a socket, a clock or a task. Callers pass in
+//! bytes, requests and the time, and take out events and bytes.
 //!
 //! ```text
 //!  input(bytes, now) ──▶ ┌───────────┐ ──▶ next_event()
@@ -14,8 +14,8 @@
 //! phase to `Over`, missed heartbeats from `Open` and `Closing` (`end`). A request is registered as
 //! pending before its bytes can be taken; a request that cannot be encoded leaves neither.
 //!
-//! `input` handles the broker's bytes, `requests` the client's requests; `channel` has the state of one
-//! channel, `handshake` the client's replies in the handshake, and `wire` the frames.
+//! `input` handles the broker's bytes, `requests` the client's requests; `channel` has the state of
+//! one channel, `handshake` the client's replies in the handshake, and `wire` the frames.
 
 mod channel;
 pub(crate) mod event;
@@ -72,7 +72,8 @@ pub(crate) struct Session<T, P> {
 }
 
 impl<T, P> Session<T, P> {
-    /// A session whose first output is the protocol header. All times count from one arbitrary moment.
+    /// A session whose first output is the protocol header. All times count from one arbitrary
+    /// moment.
     pub(crate) fn new(handshake_config: HandshakeConfig, now: Duration) -> Self {
         let wanted = handshake_config.wanted;
         Self {

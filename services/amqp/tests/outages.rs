@@ -1,5 +1,5 @@
-//! What goes wrong with a real RabbitMQ: it is killed and comes back, connections are cut, it is out of
-//! memory. A broker of its own, since the others would not like that.
+//! What goes wrong with a real RabbitMQ: it is killed and comes back, connections are cut, it is
+//! out of memory. A broker of its own, since the others would not like that.
 
 mod support;
 
@@ -18,8 +18,8 @@ use xtask::Server;
 
 static BROKER: Shared = Shared::new();
 
-/// RabbitMQ 3.10 saves who leads a quorum queue every five seconds. Killed before it has, it never finds
-/// a leader again.
+/// RabbitMQ 3.10 saves who leads a quorum queue every five seconds. Killed before it has, it never
+/// finds a leader again.
 const QUORUM_SAVES: Duration = Duration::from_secs(12);
 
 /// For how long a broker takes no messages before that is told, while another command goes to it.

@@ -1,6 +1,8 @@
-//! Pikake's first program: a Celery-like application with an exchange, a queue and a binding of its own, on RabbitMQ.
+//! Pikake's first program: a Celery-like application with an exchange, a queue and a binding of its
+//! own, on RabbitMQ.
 //!
-//! In Python, the program was a class `AsyncCelery` with a method `setup_app`, called once the channel was open:
+//! In Python, the program was a class `AsyncCelery` with a method `setup_app`, called once the
+//! channel was open:
 //!
 //! | there | here |
 //! | --- | --- |
@@ -10,8 +12,8 @@
 //! | `setup_qos(10, global_qos=True)` | `concurrency(10)` for all queues, `prefetch(10)` for each; quorum queues know no global limit |
 //! | `declare_x`, `declare_q`, `bind_x_q`, `consume_queue` | `declare_exchange`, `App::declare`, `bind`, `App::consume` |
 //!
-//! The program runs until SIGINT or SIGTERM. `PIKAKE_BROKER` names another RabbitMQ than the one on this machine.
-//! Before the report of its worker, the program prints something like this:
+//! The program runs until SIGINT or SIGTERM. `PIKAKE_BROKER` names another RabbitMQ than the one on
+//! this machine. Before the report of its worker, the program prints something like this:
 //!
 //! ```text
 //! hello ann

@@ -5,10 +5,12 @@
 //! PIKAKE_BROKER=amqp://localhost cargo run --release -p pikake-cli --example shop   # on RabbitMQ
 //! ```
 //!
-//! Tasks ask for prices, threads make labels, and processes of this program make catalogues. Some charges fail and are
-//! retried, one fails for good, and one job is unknown to the worker. The program prints the results and exits.
+//! Tasks ask for prices, threads make labels, and processes of this program make catalogues. Some
+//! charges fail and are retried, one fails for good, and one job is unknown to the worker. The
+//! program prints the results and exits.
 //!
-//! With arguments, the program is the application's command line: `shop worker`, `shop send shop.price 3`.
+//! With arguments, the program is the application's command line: `shop worker`,
+//! `shop send shop.price 3`.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -47,7 +49,8 @@ fn label(order: u64) -> String {
     format!("parcel {order:04}")
 }
 
-/// How many goods a catalogue has: the primes below a number. This job keeps a processor busy, so it runs in a process.
+/// How many goods a catalogue has: the primes below a number. This job keeps a processor busy, so
+/// it runs in a process.
 #[pikake::job(name = "shop.catalogue", queue = "shop", process)]
 fn catalogue(below: u64) -> u64 {
     let is_prime = |n: &u64| (2..).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
@@ -94,7 +97,8 @@ fn open(app: App) -> Result<ExitCode, Box<dyn Error>> {
     // A process that makes catalogues never gets past this call.
     app.run_if_child();
     let kernel = Kernel::new()?;
-    // Before the folder is created, so that a signal does not end this process without removing the folder.
+    // Before the folder is created, so that a signal does not end this process without removing the
+    // folder.
     let on_signals = interrupt_on_signals(&kernel.handle())?;
     let folder = tempfile::tempdir()?;
     let url = match std::env::var("PIKAKE_BROKER") {

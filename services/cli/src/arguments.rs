@@ -55,10 +55,12 @@ pub(crate) struct ConsoleLine {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The broker: `sqlite:///path/to/jobs.db`, or `amqp://user:password@host/vhost` (RabbitMQ; `amqps://` over TLS)
+    /// The broker: `sqlite:///path/to/jobs.db`, or `amqp://user:password@host/vhost` (RabbitMQ;
+    /// `amqps://` over TLS)
     #[arg(long, global = true, value_name = "URL", env = "PIKAKE_BROKER", hide_env_values = true)]
     pub(crate) broker: Option<String>,
-    /// The Redis that has the results, as Celery's: `redis://:password@host:port/db` (`rediss://` over TLS)
+    /// The Redis that has the results, as Celery's: `redis://:password@host:port/db` (`rediss://`
+    /// over TLS)
     #[arg(long, global = true, value_name = "URL", env = "PIKAKE_RESULTS", hide_env_values = true)]
     pub(crate) results: Option<String>,
     /// Prints JSON instead of text
@@ -83,7 +85,8 @@ pub(crate) enum AppCommand {
 pub(crate) enum ToolCommand {
     /// Runs the worker of an application: executes its binary with `worker`
     Worker(ExecOptions),
-    /// Revokes a job: no worker begins it any more; `cancel ID` does the same, unless the id is a number
+    /// Revokes a job: no worker begins it any more; `cancel ID` does the same, unless the id is a
+    /// number
     Revoke(RevokeOptions),
     #[command(flatten)]
     Shared(Shared),
@@ -136,7 +139,8 @@ pub(crate) enum LookCommand {
     Stats(ProcessOption),
     /// Shows the kernels that are in one step for too long, with the stack of the thread
     Blocked(ProcessOption),
-    /// Asks a task to end: its next wait returns an error with the reason. With the id of a job: as `revoke`
+    /// Asks a task to end: its next wait returns an error with the reason. With the id of a job: as
+    /// `revoke`
     Cancel(CancelOptions),
     /// Drops the future of a task
     #[command(allow_missing_positional = true)]
@@ -146,7 +150,8 @@ pub(crate) enum LookCommand {
         /// The task, as in `ps`
         task: String,
     },
-    /// Prints the last events; with --seconds, those of the time from now, with the lengths of steps
+    /// Prints the last events; with --seconds, those of the time from now, with the lengths of
+    /// steps
     Trace {
         #[command(flatten)]
         process: ProcessOption,
@@ -191,7 +196,8 @@ impl LookCommand {
     override_usage = "pikake cancel [OPTIONS] [PID] <TASK> [REASON]...\n       pikake cancel [OPTIONS] <ID> [--terminate]"
 )]
 pub(crate) struct CancelOptions {
-    /// The number of the process, if more than one has a console; the task, as in `ps`; the reason that it sees
+    /// The number of the process, if more than one has a console; the task, as in `ps`; the reason
+    /// that it sees
     #[arg(value_name = "WORD", required = true)]
     words: Vec<String>,
     /// Interrupts the job of this id, if it runs
@@ -200,7 +206,8 @@ pub(crate) struct CancelOptions {
 }
 
 impl CancelOptions {
-    /// What the words ask for if they are the id of a job, and not the numbers of a process or task.
+    /// What the words ask for if they are the id of a job, and not the numbers of a process or
+    /// task.
     pub(crate) fn job(&self) -> Option<RevokeOptions> {
         match &self.words[..] {
             [id] if !is_task(id) => {
@@ -215,8 +222,8 @@ impl CancelOptions {
         self.terminate
     }
 
-    /// The process, the task, and the reason. A task after the first word makes that word the process, unless the
-    /// words begin with the task in any case.
+    /// The process, the task, and the reason. A task after the first word makes that word the
+    /// process, unless the words begin with the task in any case.
     pub(crate) fn parts(&self, begins_with_task: bool) -> (Option<u32>, &str, String) {
         let pid = match self.words.get(1) {
             Some(second) if !begins_with_task && is_task(second) => self.words[0].parse().ok(),
@@ -342,7 +349,8 @@ pub(crate) struct WorkerOptions {
     /// How many jobs run at a time
     #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) concurrency: Option<usize>,
-    /// How many connections to RabbitMQ; with 2, the queues are drained even while RabbitMQ accepts no messages
+    /// How many connections to RabbitMQ; with 2, the queues are drained even while RabbitMQ accepts
+    /// no messages
     #[arg(long, value_name = "1|2", value_parser = one_or_two)]
     pub(crate) connections: Option<usize>,
     /// How many processes run jobs marked `process`
@@ -363,7 +371,8 @@ pub(crate) struct WorkerOptions {
     /// Whether to wait for a broker that is not there yet: `yes` or `no`
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no, default_value = "yes", action = ArgAction::Set)]
     pub(crate) wait_for_broker: bool,
-    /// Serves /healthz, /readyz, /metrics and the dashboard at this address, for example `127.0.0.1:8080`
+    /// Serves /healthz, /readyz, /metrics and the dashboard at this address, for example
+    /// `127.0.0.1:8080`
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<SocketAddr>,
     #[command(flatten)]

@@ -100,7 +100,8 @@ fn age(moment: SystemTime) -> String {
     }
 }
 
-/// `cancel` and `revoke`: no worker begins the job any more; with `terminate`, a job that runs is interrupted.
+/// `cancel` and `revoke`: no worker begins the job any more; with `terminate`, a job that runs is
+/// interrupted.
 pub(crate) async fn revoke(app: &App, options: &RevokeOptions, output: Output) -> Result<(), Stop> {
     let RevokeOptions { id, terminate } = options;
     let app = attach(app).await?;

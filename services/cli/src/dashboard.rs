@@ -7,8 +7,9 @@
 //! | `/metrics` | the figures of this process, as OpenMetrics | the same |
 //! | `/TOKEN/` | the page | those who know the token |
 //!
-//! The page's server asks the broker and its workers only while somebody looks at the page (`look.rs`), and pages get what
-//! it has seen last. So any number of pages costs the workers as much as one.
+//! The page's server asks the broker and its workers only while somebody looks at the page
+//! (`look.rs`), and pages get what it has seen last. So any number of pages costs the workers as
+//! much as one.
 
 mod assets;
 mod history;
@@ -78,8 +79,8 @@ impl Bound {
         let looker = Looker::new(app, readiness);
         let looking = spawn(looker.clone().run()).cancel_on_drop();
         let _listening = spawn(looker.clone().listen()).cancel_on_drop();
-        // With a random token, the address comes from this machine's screen. A proxy, which has a host of its own, needs a
-        // token that it is given.
+        // With a random token, the address comes from this machine's screen. A proxy, which has a
+        // host of its own, needs a token that it is given.
         let checks_host = self.is_random && self.address.ip().is_loopback();
         let site = Site::new(looker, self.token, checks_host);
         let server = http::serve(self.listener, site).connections(CONNECTIONS);

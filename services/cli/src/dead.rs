@@ -1,4 +1,5 @@
-//! `dead list` and `dead replay`: shows dead jobs with their reasons, and puts them back into their queue.
+//! `dead list` and `dead replay`: shows dead jobs with their reasons, and puts them back into their
+//! queue.
 
 use jiff::{Timestamp, Unit};
 use pikake::jobs::{App, DeadJob, JobId};

@@ -1,6 +1,7 @@
 //! The command line of an application with jobs, and the program `pikake`.
 //!
-//! An application's binary calls [`run`], and so has commands to run a worker, send jobs, and inspect its queues:
+//! An application's binary calls [`run`], and so has commands to run a worker, send jobs, and
+//! inspect its queues:
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -24,8 +25,8 @@
 //! myapp status
 //! ```
 //!
-//! The program `pikake` ([`tool`]) has the same commands without an application, and commands that look into a live
-//! process:
+//! The program `pikake` ([`tool`]) has the same commands without an application, and commands that
+//! look into a live process:
 //!
 //! ```sh
 //! pikake             # lists the processes that have a console
@@ -33,29 +34,30 @@
 //! pikake waits 4711  # names deadlocks
 //! ```
 //!
-//! `cancel ID` revokes a job. In the program `pikake`, a number after `cancel` is a task of a process; `revoke` always takes the
-//! id of a job.
+//! `cancel ID` revokes a job. In the program `pikake`, a number after `cancel` is a task of a
+//! process; `revoke` always takes the id of a job.
 //!
-//! A program has a console by `#[pikake::main(console)]` (see `pikake::console`). The number of the process may be left
-//! out if only one has a console.
+//! A program has a console by `#[pikake::main(console)]` (see `pikake::console`). The number of the
+//! process may be left out if only one has a console.
 //!
 //! # Output
 //!
-//! Standard output has the answer: text for people, or with `--json` one JSON document (of `dead list`, one for each
-//! line). Progress and errors go to standard error, with a spinner on a terminal only. If standard output is a closed
-//! pipe, the command ends silently. `--watch` looks again until a signal: in place on a terminal, and in a pipe as one block
-//! or document each.
+//! Standard output has the answer: text for people, or with `--json` one JSON document (of
+//! `dead list`, one for each line). Progress and errors go to standard error, with a spinner on a
+//! terminal only. If standard output is a closed pipe, the command ends silently. `--watch` looks
+//! again until a signal: in place on a terminal, and in a pipe as one block or document each.
 //!
 //! # Log
 //!
-//! Warnings and errors of `tracing` go to standard error, unless the program has set a subscriber before it calls
-//! [`run`]. `--log-level` or else `RUST_LOG` chooses other events: `info`, `warn,pikake::jobs=info`. With
-//! `--log-format json`, each line of standard error is a JSON document.
+//! Warnings and errors of `tracing` go to standard error, unless the program has set a subscriber
+//! before it calls [`run`]. `--log-level` or else `RUST_LOG` chooses other events: `info`,
+//! `warn,pikake::jobs=info`. With `--log-format json`, each line of standard error is a JSON
+//! document.
 //!
-//! The target `pikake::jobs` has a line for each end of a job: `done`, `retried` and `revoked` (info), `killed` (warn),
-//! `failed` and `dead` (error); `started` and `requeued` are debug. The fields are `id`, `job`, `queue`, `seconds` (from the
-//! start of the run) and `error`. An outage of a broker is a warning when it begins, further ones after growing pauses, and
-//! `connected again`.
+//! The target `pikake::jobs` has a line for each end of a job: `done`, `retried` and `revoked`
+//! (info), `killed` (warn), `failed` and `dead` (error); `started` and `requeued` are debug. The
+//! fields are `id`, `job`, `queue`, `seconds` (from the start of the run) and `error`. An outage of
+//! a broker is a warning when it begins, further ones after growing pauses, and `connected again`.
 //!
 //! # Exit codes
 //!
@@ -71,9 +73,10 @@
 //!
 //! # Shutdown of a worker
 //!
-//! The first SIGTERM or SIGINT is a warm shutdown: the worker takes no more jobs, and running ones may end within the
-//! grace. The second is a cold shutdown: running jobs are interrupted and requeued. The third ends the process.
-//! SIGHUP counts as SIGTERM, unless it was ignored when the worker started, as under `nohup`.
+//! The first SIGTERM or SIGINT is a warm shutdown: the worker takes no more jobs, and running ones
+//! may end within the grace. The second is a cold shutdown: running jobs are interrupted and
+//! requeued. The third ends the process. SIGHUP counts as SIGTERM, unless it was ignored when the
+//! worker started, as under `nohup`.
 
 #![forbid(unsafe_code)]
 
@@ -110,10 +113,11 @@ use crate::output::Output;
 use crate::session::SignalMode;
 use crate::stop::Stop;
 
-/// Runs the command on this process's command line for an application, and returns the exit code for `main`.
+/// Runs the command on this process's command line for an application, and returns the exit code
+/// for `main`.
 ///
-/// Call this function outside a kernel; it creates one. In a process that a worker has started for jobs marked
-/// `process`, the function runs those jobs and never returns.
+/// Call this function outside a kernel; it creates one. In a process that a worker has started for
+/// jobs marked `process`, the function runs those jobs and never returns.
 pub fn run(app: App) -> ExitCode {
     run_from(app, std::env::args_os())
 }

@@ -22,8 +22,8 @@ static IS_JSON: OnceLock<bool> = OnceLock::new();
 
 #[derive(Debug, Args)]
 pub(crate) struct LogOptions {
-    /// The events on standard error: `off`, `error`, `warn`, `info` or `debug`, also by target, such as
-    /// `warn,pikake::jobs=info`; by default RUST_LOG, or else `warn`
+    /// The events on standard error: `off`, `error`, `warn`, `info` or `debug`, also by target,
+    /// such as `warn,pikake::jobs=info`; by default RUST_LOG, or else `warn`
     #[arg(long, global = true, value_name = "LEVEL", value_parser = targets)]
     pub(crate) log_level: Option<Targets>,
     /// Writes standard error as text, or as one JSON document for each line

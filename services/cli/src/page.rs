@@ -3,7 +3,8 @@
 //! Other users and other pages must not see or do anything:
 //!
 //! * each address of a page begins with a random token, without which every answer is 404;
-//! * what changes something is a POST with the token in a header, which pages of other origins cannot send;
+//! * what changes something is a POST with the token in a header, which pages of other origins
+//!   cannot send;
 //! * the policy of a page admits nothing but its own files, and no frame around it.
 
 use std::fmt;
@@ -22,7 +23,8 @@ use serde_json::json;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The headers of each answer. The address has the token, so no other server may see it as a referrer.
+/// The headers of each answer. The address has the token, so no other server may see it as a
+/// referrer.
 const HEADERS: [(header::HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -67,7 +69,8 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Takes the same time for each text of the token's length, so that nobody can find the token byte by byte.
+    /// Takes the same time for each text of the token's length, so that nobody can find the token
+    /// byte by byte.
     fn is(&self, text: &[u8]) -> bool {
         let token = self.0.as_bytes();
         let differences = token.iter().zip(text).fold(0, |all, (a, b)| all | (a ^ b));
@@ -81,7 +84,8 @@ impl Token {
         if self.is(token.as_bytes()) { Ok(path) } else { Err(NOT_FOUND) }
     }
 
-    /// Checks that a request that changes something is a POST with the token, and that any other one is a GET.
+    /// Checks that a request that changes something is a POST with the token, and that any other
+    /// one is a GET.
     pub(crate) fn allow(&self, head: &Parts, is_change: bool) -> Result<(), Refusal> {
         let is_method = match is_change {
             true => head.method == Method::POST,
@@ -162,8 +166,8 @@ pub(crate) async fn read_json<T: DeserializeOwned>(body: Incoming) -> Result<T, 
     serde_json::from_slice(&body).map_err(|error| Refusal::Malformed(error.to_string()))
 }
 
-/// Whether the host is this machine by a name that no DNS server can give to it. The port may be another one, since
-/// it may be forwarded.
+/// Whether the host is this machine by a name that no DNS server can give to it. The port may be
+/// another one, since it may be forwarded.
 pub(crate) fn has_loopback_host(head: &Parts) -> bool {
     let named = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let Some(host) = head.uri.authority().map(|authority| authority.as_str()).or(named) else {

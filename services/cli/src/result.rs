@@ -35,7 +35,8 @@ pub(crate) async fn run(app: &App, id: String, output: Output) -> Result<(), Sto
     ended.and(printed)
 }
 
-/// Adds the outcome of a job to the facts about it, writes its error, and returns how the command ends.
+/// Adds the outcome of a job to the facts about it, writes its error, and returns how the command
+/// ends.
 fn add_outcome(facts: &mut Value, outcome: Outcome) -> Result<(), Stop> {
     let id = facts["id"].as_str().unwrap_or_default().to_owned();
     facts["state"] = outcome.state.as_str().into();

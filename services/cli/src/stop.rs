@@ -94,7 +94,8 @@ impl Stop {
         }
     }
 
-    /// As [`app`](Self::app), with the broker's URL in the message, and a hint for a broker that does not run.
+    /// As [`app`](Self::app), with the broker's URL in the message, and a hint for a broker that
+    /// does not run.
     pub(crate) fn app_at(app: &App, error: AppError) -> Self {
         let error = match error {
             AppError::Broker(error) => error,

@@ -1,4 +1,5 @@
-//! `--watch`: looks again and again, and shows each look in place of the last one; in a pipe, as one block each.
+//! `--watch`: looks again and again, and shows each look in place of the last one; in a pipe, as
+//! one block each.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -19,8 +20,8 @@ pub(crate) struct Look {
     pub(crate) text: String,
 }
 
-/// Shows a look; with `every`, looks again after each such time, until a signal ends the command. A failed look that is not
-/// the first one is an error message, and does not end the command.
+/// Shows a look; with `every`, looks again after each such time, until a signal ends the command. A
+/// failed look that is not the first one is an error message, and does not end the command.
 pub(crate) async fn show(
     output: Output,
     every: Option<Duration>,

@@ -1,7 +1,8 @@
 //! `console --web`: a page about a process, for a browser of the same machine.
 //!
-//! Besides what holds for each page (`page.rs`), the server listens on loopback only, and a request must name a loopback
-//! host: a foreign name that resolves to this machine (DNS rebinding) is refused.
+//! Besides what holds for each page (`page.rs`), the server listens on loopback only, and a request
+//! must name a loopback host: a foreign name that resolves to this machine (DNS rebinding) is
+//! refused.
 
 mod assets;
 mod bridge;
@@ -33,7 +34,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How often connections that nobody needs any more are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Serves the page until SIGINT or SIGTERM. `connect` connects to the process; port 0 is any free one.
+/// Serves the page until SIGINT or SIGTERM. `connect` connects to the process; port 0 is any free
+/// one.
 pub(crate) fn run(
     connect: impl Fn() -> Result<Client, ClientError> + Send + Sync + 'static,
     port: u16,

@@ -159,7 +159,8 @@ pub(crate) async fn until_connected(
     }
 }
 
-/// Whether the process was started with this signal ignored, as `nohup` does. `false` where the system does not say.
+/// Whether the process was started with this signal ignored, as `nohup` does. `false` where the
+/// system does not say.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

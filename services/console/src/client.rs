@@ -18,7 +18,8 @@ use crate::model::Process;
 use crate::place;
 use crate::protocol::{Part, Request, VERSION, read_frame, write_frame};
 
-/// A time in which each console answers that is not stuck itself: it waits a fraction of a second for kernels.
+/// A time in which each console answers that is not stuck itself: it waits a fraction of a second
+/// for kernels.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a process with a console.
@@ -53,8 +54,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a process of this user; root connects to any. The timeout is for each wait, as for the next part
-    /// of an answer.
+    /// Connects to a process of this user; root connects to any. The timeout is for each wait, as
+    /// for the next part of an answer.
     ///
     /// # Errors
     ///
@@ -118,8 +119,8 @@ impl Client {
         &self.process
     }
 
-    /// Sends a request, and returns the parts of its answer as they come. [`Part::Done`] is not among them, and
-    /// [`Part::Failed`] is an error.
+    /// Sends a request, and returns the parts of its answer as they come. [`Part::Done`] is not
+    /// among them, and [`Part::Failed`] is an error.
     ///
     /// # Errors
     ///

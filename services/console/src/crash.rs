@@ -1,7 +1,7 @@
 //! The report of a crash: the last events of the kernel whose main task panics.
 //!
-//! The panic unwinds the future of the main task, which owns a [`CrashReport`]. So the report has the events up to the
-//! panic, and none of the kernel's shutdown.
+//! The panic unwinds the future of the main task, which owns a [`CrashReport`]. So the report has
+//! the events up to the panic, and none of the kernel's shutdown.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -16,7 +16,8 @@ const EVENTS: usize = 40;
 /// The number of tasks among which the report looks for names.
 const NAMED: usize = 1_000;
 
-/// Writes the report to standard error, if it is dropped by a panic and the kernel records its steps.
+/// Writes the report to standard error, if it is dropped by a panic and the kernel records its
+/// steps.
 pub(crate) struct CrashReport {
     kernel: KernelId,
 }
@@ -31,7 +32,8 @@ impl CrashReport {
     fn text(&self) -> Option<String> {
         let kernel = kernels().into_iter().find(|kernel| kernel.id() == self.kernel)?;
         let events = kernel.events(EVENTS);
-        // Outside of the kernel, as when the program drops the kernel in a panic, there are no names.
+        // Outside of the kernel, as when the program drops the kernel in a panic, there are no
+        // names.
         let is_inside = try_current().is_some_and(|task| task.kernel() == self.kernel);
         let tasks = if is_inside { tasks_from(0, NAMED).tasks } else { Vec::new() };
         if events.is_empty() {

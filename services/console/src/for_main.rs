@@ -1,4 +1,5 @@
-//! The console of a program under `#[pikake::main]`, by the option `console` and the variable `PIKAKE_CONSOLE`.
+//! The console of a program under `#[pikake::main]`, by the option `console` and the variable
+//! `PIKAKE_CONSOLE`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,7 +19,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `work`, with a console if the program or the variable asks for one, and the variable does not forbid it.
+/// Calls `work`, with a console if the program or the variable asks for one, and the variable does
+/// not forbid it.
 pub fn with_console<R>(is_asked: bool, work: impl FnOnce() -> R) -> R {
     struct End;
     impl Drop for End {
@@ -43,14 +45,15 @@ pub fn with_console<R>(is_asked: bool, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Ends the console of [`with_console`]. For a program that exits the process before `with_console` returns.
+/// Ends the console of [`with_console`]. For a program that exits the process before `with_console`
+/// returns.
 pub fn end_console() {
     let console = lock(&CONSOLE).take();
     drop(console);
 }
 
-/// The future of the main task, with a report of its crash if there is a console, and with a warning after its first
-/// poll if there is no socket: the program sets its log in that poll.
+/// The future of the main task, with a report of its crash if there is a console, and with a
+/// warning after its first poll if there is no socket: the program sets its log in that poll.
 pub async fn with_reports<F: Future>(future: F) -> F::Output {
     let _report = CrashReport::new();
     let mut future = pin!(future);

@@ -1,12 +1,13 @@
 //! A look into a live pikake process: its tasks, what each one waits for, and where the time goes.
 //!
-//! A process with a console listens on a Unix socket. A client, such as the program `pikake`, sends a
-//! [`Request`](protocol::Request) and gets [`Part`](protocol::Part)s, in frames that [`protocol`] describes.
+//! A process with a console listens on a Unix socket. A client, such as the program `pikake`, sends
+//! a [`Request`](protocol::Request) and gets [`Part`](protocol::Part)s, in frames that [`protocol`]
+//! describes.
 //!
 //! # A program with a console
 //!
-//! `#[pikake::main(console)]` gives a program a console. In a program that is built with the feature `console`, the
-//! variable `PIKAKE_CONSOLE` does so too, and takes the console away again:
+//! `#[pikake::main(console)]` gives a program a console. In a program that is built with the
+//! feature `console`, the variable `PIKAKE_CONSOLE` does so too, and takes the console away again:
 //!
 //! | `PIKAKE_CONSOLE` | the socket is |
 //! | --- | --- |
@@ -15,8 +16,8 @@
 //! | a path | at the path |
 //! | `0`, or empty | nowhere: there is no console |
 //!
-//! If the socket cannot be made, the program goes on, and logs a warning. A program without the attribute starts a
-//! [`Console`] itself.
+//! If the socket cannot be made, the program goes on, and logs a warning. A program without the
+//! attribute starts a [`Console`] itself.
 //!
 //! ```
 //! use pikake::sleep;
@@ -28,30 +29,35 @@
 //! }
 //! ```
 //!
-//! Under `#[pikake::main(console)]`, SIGUSR1 and SIGQUIT write the tasks, their waits and the figures to standard error.
-//! This needs no socket.
+//! Under `#[pikake::main(console)]`, SIGUSR1 and SIGQUIT write the tasks, their waits and the
+//! figures to standard error. This needs no socket.
 //!
 //! # Guarantees and limits
 //!
-//! * **Access.** The folder of the sockets admits its user alone. On Linux the console also asks the system who a
-//!   client is, and closes the connections of others than its user and root.
-//! * **Stuck kernels.** The console has a thread of its own. If a kernel does not answer for 250 ms, the console tells
-//!   which step the kernel is in, and the tasks of the last look. The answer says so ([`model::Kernel`]).
-//! * **Crashes.** If the main task of `#[pikake::main]` panics and there is a console, the last 40 events of the main task's
-//!   kernel are written to standard error. With `panic = "abort"` they are not.
-//! * **Bounds.** A profile lasts at most 60 seconds. The console serves 100 clients at once. A client that does not take a frame within 10 seconds loses its
-//!   connection, and so does a client that sends a malformed request, or more than 16 KiB during an answer. The console
-//!   answers four requests for waits at once, and four traces or profiles; further ones fail. It cuts texts of the
-//!   program to 4 KiB, and the owners of one wait to 1,000.
-//! * **Signals.** With the feature `profile`, the process ignores SIGPROF after the first profile or stack, and so do the
-//!   programs that it starts.
-//! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a process that is out of
-//!   descriptors. Another thread of the process may be faster to take a descriptor that comes free.
-//! * **Child processes.** A program that the process starts inherits no descriptor of the console. If the process forks
-//!   by other means, and starts no program, the fork has no console: it has no thread that serves one, lists no
-//!   kernels, and does not remove the socket at its end. But the fork keeps the socket open. So a client that connects
-//!   after the end of the first process waits until its time is over, instead of being refused. A fork that lives on
-//!   should close all descriptors that it does not use.
+//! * **Access.** The folder of the sockets admits its user alone. On Linux the console also asks
+//!   the system who a client is, and closes the connections of others than its user and root.
+//! * **Stuck kernels.** The console has a thread of its own. If a kernel does not answer for 250
+//!   ms, the console tells which step the kernel is in, and the tasks of the last look. The answer
+//!   says so ([`model::Kernel`]).
+//! * **Crashes.** If the main task of `#[pikake::main]` panics and there is a console, the last 40
+//!   events of the main task's kernel are written to standard error. With `panic = "abort"` they
+//!   are not.
+//! * **Bounds.** A profile lasts at most 60 seconds. The console serves 100 clients at once. A
+//!   client that does not take a frame within 10 seconds loses its connection, and so does a client
+//!   that sends a malformed request, or more than 16 KiB during an answer. The console answers four
+//!   requests for waits at once, and four traces or profiles; further ones fail. It cuts texts of
+//!   the program to 4 KiB, and the owners of one wait to 1,000.
+//! * **Signals.** With the feature `profile`, the process ignores SIGPROF after the first profile
+//!   or stack, and so do the programs that it starts.
+//! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a
+//!   process that is out of descriptors. Another thread of the process may be faster to take a
+//!   descriptor that comes free.
+//! * **Child processes.** A program that the process starts inherits no descriptor of the console.
+//!   If the process forks by other means, and starts no program, the fork has no console: it has no
+//!   thread that serves one, lists no kernels, and does not remove the socket at its end. But the
+//!   fork keeps the socket open. So a client that connects after the end of the first process waits
+//!   until its time is over, instead of being refused. A fork that lives on should close all
+//!   descriptors that it does not use.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,9 +1,10 @@
-//! Figures of the kernels, the process and the program, as an [OpenMetrics] text for Prometheus and its like.
+//! Figures of the kernels, the process and the program, as an [OpenMetrics] text for Prometheus and
+//! its like.
 //!
-//! [`text()`] has four parts: a family for each figure of a kernel, and for each figure that its services keep
-//! ([`pikake_traps::figures`]), both named `pikake_…`; the figures that Prometheus knows of each process,
-//! `process_…`; and those that the program [`register`]s. These are the counters, gauges and histograms of the library
-//! [`prometheus_client`].
+//! [`text()`] has four parts: a family for each figure of a kernel, and for each figure that its
+//! services keep ([`pikake_traps::figures`]), both named `pikake_…`; the figures that Prometheus
+//! knows of each process, `process_…`; and those that the program [`register`]s. These are the
+//! counters, gauges and histograms of the library [`prometheus_client`].
 //!
 //! | family | type | labels | holds |
 //! | --- | --- | --- | --- |
@@ -49,9 +50,10 @@
 //! | `process_major_page_faults` | counter | | page faults that needed the disk |
 //! | `process_context_switches` | counter | `kind`: `voluntary`, `involuntary` | the switches from one of its threads to another |
 //!
-//! A kernel that does not answer has its `pikake_kernel_up` only. The sum of the lateness is an estimate from the middle
-//! of each bucket. A kernel has figures of HTTP from its first server on, and those of jobs while there is an
-//! application with a worker. A service counts whether or not anybody reads the text, and times nothing before.
+//! A kernel that does not answer has its `pikake_kernel_up` only. The sum of the lateness is an
+//! estimate from the middle of each bucket. A kernel has figures of HTTP from its first server on,
+//! and those of jobs while there is an application with a worker. A service counts whether or not
+//! anybody reads the text, and times nothing before.
 //!
 //! # Examples
 //!
@@ -145,10 +147,10 @@ fn lock() -> MutexGuard<'static, Option<Registry>> {
 
 /// Gives the program's registry to a closure, which adds figures.
 ///
-/// The figures are in each [`text()`] from then on. A figure is shared with the registry, as a clone of a
-/// [`Counter`](prometheus_client::metrics::counter::Counter) is, and any thread may change it. The registry adds the
-/// point to the end of a description, and `_total` to the name of a counter. Names that begin with `pikake_` or
-/// `process_` are taken.
+/// The figures are in each [`text()`] from then on. A figure is shared with the registry, as a
+/// clone of a [`Counter`](prometheus_client::metrics::counter::Counter) is, and any thread may
+/// change it. The registry adds the point to the end of a description, and `_total` to the name of
+/// a counter. Names that begin with `pikake_` or `process_` are taken.
 ///
 /// The closure, and a collector in the registry, must call neither `register` nor [`text()`].
 ///
@@ -172,8 +174,8 @@ pub fn register(add: impl FnOnce(&mut Registry)) {
 
 /// The figures of all kernels, of the process and of the program, as an OpenMetrics text.
 ///
-/// Each kernel of the process is asked for its figures, and answers between two steps. A kernel that has not answered
-/// within a quarter of a second is shown as one that is not up.
+/// Each kernel of the process is asked for its figures, and answers between two steps. A kernel
+/// that has not answered within a quarter of a second is shown as one that is not up.
 ///
 /// # Cancellation
 ///
@@ -415,7 +417,8 @@ fn counter(value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
     ConstCounter::new(value).encode(encoder)
 }
 
-/// The number of buckets of times that have a limit: up to four seconds. Always the same ones, as Prometheus wants it.
+/// The number of buckets of times that have a limit: up to four seconds. Always the same ones, as
+/// Prometheus wants it.
 const LIMITS: usize = 23;
 
 /// The limit of a bucket in seconds.
@@ -428,8 +431,8 @@ fn estimated_sum(counts: &[u64]) -> f64 {
     counts.iter().enumerate().map(|(n, count)| limit(n) * 0.75 * *count as f64).sum()
 }
 
-/// Encodes a histogram in seconds. Element `n` counts what was less than 2^n microseconds, and at least half of that.
-/// Zeros at the end may be left out.
+/// Encodes a histogram in seconds. Element `n` counts what was less than 2^n microseconds, and at
+/// least half of that. Zeros at the end may be left out.
 fn histogram(sum: f64, counts: &[u64], mut encoder: MetricEncoder<'_>) -> fmt::Result {
     let count = |n: usize| counts.get(n).copied().unwrap_or_default();
     let mut buckets: Vec<_> = (0..LIMITS).map(|n| (limit(n), count(n))).collect();

@@ -1,4 +1,5 @@
-//! What a console tells of a process: kernels, tasks, waits, steps. All lengths of time are in nanoseconds.
+//! What a console tells of a process: kernels, tasks, waits, steps. All lengths of time are in
+//! nanoseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,9 +71,11 @@ pub struct Kernel {
     pub thread: String,
     /// The number of the thread in the system.
     pub tid: Option<u32>,
-    /// The kernel did not answer, since it is in this step. What is told of its tasks is then from the last look.
+    /// The kernel did not answer, since it is in this step. What is told of its tasks is then from
+    /// the last look.
     pub stuck: Option<Step>,
-    /// The age of the last look at its tasks, if the kernel did not answer. `None`: what is told is current.
+    /// The age of the last look at its tasks, if the kernel did not answer. `None`: what is told is
+    /// current.
     pub stale: Option<u64>,
 }
 
@@ -130,7 +133,8 @@ pub struct Task {
     pub bytes: u64,
     /// The reason for which the task was asked to end.
     pub cancelled: Option<String>,
-    /// The waits of the task. A request for tasks without waits gives the last one only, without what it is for.
+    /// The waits of the task. A request for tasks without waits gives the last one only, without
+    /// what it is for.
     pub waits: Vec<Wait>,
 }
 
@@ -143,7 +147,8 @@ pub struct Wait {
     pub place: String,
     /// What the task waits for, in words: `mutex `accounts`, held by task 3`.
     pub about: Option<String>,
-    /// The tasks that can end the wait, as far as they are known: the holder of a lock, the task that is joined.
+    /// The tasks that can end the wait, as far as they are known: the holder of a lock, the task
+    /// that is joined.
     pub owners: Vec<TaskKey>,
     /// The scopes around the wait, the innermost first.
     pub scopes: Vec<Scope>,
@@ -165,10 +170,12 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// The tasks of each cycle, in order: a deadlock. At most the first thousand of them.
     pub deadlocks: Vec<Vec<TaskKey>>,
-    /// For each cycle of more tasks: its first task, and the number of the tasks that follow those in `deadlocks`.
+    /// For each cycle of more tasks: its first task, and the number of the tasks that follow those
+    /// in `deadlocks`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(TaskKey, u64)>,
-    /// Tasks with a wait that only another future of the same task can end, while that future is not polled.
+    /// Tasks with a wait that only another future of the same task can end, while that future is
+    /// not polled.
     pub unpolled: Vec<TaskKey>,
 }
 
@@ -198,7 +205,8 @@ pub struct KernelStats {
     pub ready: u64,
     /// The number of tasks that were spawned.
     pub spawned: u64,
-    /// The bytes of the futures of all tasks, as their types have it, without what the futures point to.
+    /// The bytes of the futures of all tasks, as their types have it, without what the futures
+    /// point to.
     pub future_bytes: u64,
     /// The number of sleeps and deadlines in the heap.
     pub timers: u64,
@@ -220,8 +228,8 @@ pub struct KernelStats {
     pub messages: u64,
     /// The longest step while steps were timed.
     pub longest_step: u64,
-    /// How late timers fired: element `n` counts those that were late by less than 2^n microseconds and by at
-    /// least half of that.
+    /// How late timers fired: element `n` counts those that were late by less than 2^n microseconds
+    /// and by at least half of that.
     pub lateness: Vec<u64>,
 }
 
@@ -262,8 +270,8 @@ pub struct TaskName {
 /// An event of the flight recorder.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// The time since the console started. Of a step: its end. Unless steps were timed: of the last reading of the
-    /// clock before.
+    /// The time since the console started. Of a step: its end. Unless steps were timed: of the last
+    /// reading of the clock before.
     pub at: u64,
     /// The task.
     pub task: TaskKey,
@@ -350,7 +358,8 @@ pub struct Blocked {
     /// The reason why there is no stack.
     #[serde(default)]
     pub no_stack: Option<String>,
-    /// What the thread does, by the system: `running`, or `sleeps in` and the function of the system's kernel.
+    /// What the thread does, by the system: `running`, or `sleeps in` and the function of the
+    /// system's kernel.
     #[serde(default)]
     pub thread: Option<String>,
 }

@@ -1,12 +1,12 @@
 //! The kernels of the process, as the console's thread asks them.
 //!
-//! The console sends a closure to a kernel, which calls it between two steps. A kernel with 100,000 tasks is asked for
-//! a page at a time, so it steps its tasks in between. A kernel that does not answer within [`ANSWER_WITHIN`] is stuck
-//! in a step, or nobody runs it.
+//! The console sends a closure to a kernel, which calls it between two steps. A kernel with 100,000
+//! tasks is asked for a page at a time, so it steps its tasks in between. A kernel that does not
+//! answer within [`ANSWER_WITHIN`] is stuck in a step, or nobody runs it.
 //!
 //! A look at waits takes two closures. The first one has each task of a page polled once more
-//! ([`TaskRef::inspect`]), and the second one reads what the polls have left. The references to the tasks travel with
-//! the console's thread meanwhile, in a [`Bound`].
+//! ([`TaskRef::inspect`]), and the second one reads what the polls have left. The references to the
+//! tasks travel with the console's thread meanwhile, in a [`Bound`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,26 +28,30 @@ use pikake_traps::{
 
 use crate::model::{self, Scope, State, TaskKey, Wait};
 
-/// The time after which a kernel counts as one that does not answer. Longer than a step that is no mistake, and short
-/// enough to wait for at a terminal.
+/// The time after which a kernel counts as one that does not answer. Longer than a step that is no
+/// mistake, and short enough to wait for at a terminal.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 
-/// The time that a kernel which has just answered may take for a closure. It may have to step all its tasks before.
+/// The time that a kernel which has just answered may take for a closure. It may have to step all
+/// its tasks before.
 pub(crate) const WORK_WITHIN: Duration = Duration::from_secs(3);
 
 /// The number of tasks that one closure lists: the kernel stops for less than a millisecond.
 const PAGE: usize = 1_000;
 
-/// The number of tasks that the kernel polls once more for one closure. A poll takes longer than a listing.
+/// The number of tasks that the kernel polls once more for one closure. A poll takes longer than a
+/// listing.
 pub(crate) const INSPECTED_PAGE: usize = 200;
 
 /// The number of tasks of which one closure reads a number.
 const SEARCHED_PAGE: usize = 5_000;
 
-/// The pauses between two closures that read the waits, if the kernel has not stepped all tasks of the page.
+/// The pauses between two closures that read the waits, if the kernel has not stepped all tasks of
+/// the page.
 const READ_AGAIN: Duration = Duration::from_micros(200);
 
-/// The number of closures that read the waits of one page. A task that yields in a loop is always ready.
+/// The number of closures that read the waits of one page. A task that yields in a loop is always
+/// ready.
 const READINGS: usize = 10;
 
 /// The largest number of waits of one task that are told.
@@ -56,7 +60,8 @@ const WAITS_OF_TASK: usize = 1_000;
 /// The largest number of owners of one wait that are told, and of scopes around it.
 pub(crate) const OWNERS_OF_WAIT: usize = 1_000;
 
-/// The bytes of a text of the program that are told: its name, the thing that a task waits for, a reason.
+/// The bytes of a text of the program that are told: its name, the thing that a task waits for, a
+/// reason.
 pub(crate) const TEXT_BYTES: usize = 4_096;
 
 /// A text of the program for a client.
@@ -254,8 +259,8 @@ pub(crate) struct Page {
     pub(crate) next: Option<u32>,
 }
 
-/// Sends a closure to a kernel, and returns the future of its answer. The kernel leaves the closure out if nobody waits
-/// for the answer any more.
+/// Sends a closure to a kernel, and returns the future of its answer. The kernel leaves the closure
+/// out if nobody waits for the answer any more.
 pub(crate) fn send<T, W>(kernel: &KernelView, work: W) -> Replied<T>
 where
     T: Send + 'static,
@@ -271,8 +276,8 @@ where
     replied
 }
 
-/// The same question to each kernel. All who ask a kernel share one closure and its answer, so the inbox of a kernel
-/// that does not answer does not grow.
+/// The same question to each kernel. All who ask a kernel share one closure and its answer, so the
+/// inbox of a kernel that does not answer does not grow.
 pub(crate) struct Question<T>(Mutex<BTreeMap<u32, Arc<Mutex<Askers<T>>>>>);
 
 /// The question whether a kernel answers.
@@ -352,8 +357,8 @@ impl Pings {
     }
 }
 
-/// The requests to time the steps of kernels. Each kernel has one closure at most, which makes the kernel follow the
-/// requests that there are by then.
+/// The requests to time the steps of kernels. Each kernel has one closure at most, which makes the
+/// kernel follow the requests that there are by then.
 #[derive(Default)]
 pub(crate) struct Times(RefCell<BTreeMap<u32, Arc<Mutex<Wanted>>>>);
 
@@ -536,7 +541,8 @@ pub(crate) async fn look_at(
     Ok(look_at_all(kernel, BTreeSet::from([task])).await?.pop())
 }
 
-/// Looks at some tasks with all waits, at all of them between the same two steps. Those that have ended are left out.
+/// Looks at some tasks with all waits, at all of them between the same two steps. Those that have
+/// ended are left out.
 pub(crate) async fn look_at_all(
     kernel: &KernelView,
     tasks: BTreeSet<TaskId>,
@@ -557,7 +563,8 @@ pub(crate) async fn find(
     ask(kernel, move || (!found.get().is_empty()).then_some(found)).await
 }
 
-/// Has a kernel find the names of tasks that others wait for: a kernel with many tasks finds those that pages have shown.
+/// Has a kernel find the names of tasks that others wait for: a kernel with many tasks finds those
+/// that pages have shown.
 async fn show_all(kernel: &KernelView) -> Result<(), Silent> {
     find_all(kernel, BTreeSet::new()).await.map(drop)
 }
@@ -580,7 +587,8 @@ async fn find_all(kernel: &KernelView, ids: BTreeSet<TaskId>) -> Result<Referenc
     Ok(found)
 }
 
-/// The bytes of the futures of all tasks. The kernel keeps no sum, which each spawn would have to add to.
+/// The bytes of the futures of all tasks. The kernel keeps no sum, which each spawn would have to
+/// add to.
 pub(crate) async fn future_bytes(kernel: &KernelView, within: Duration) -> Result<u64, Silent> {
     let mut sum = 0;
     let mut next = Some(0);
@@ -597,6 +605,7 @@ pub(crate) async fn future_bytes(kernel: &KernelView, within: Duration) -> Resul
     Ok(sum)
 }
 
-/// What was seen of a kernel's tasks when it last answered. In memory that this thread has allocated: if it freed that of
-/// the kernel's thread all at once, the kernel's next allocation would take as long as the allocator needs to sort it.
+/// What was seen of a kernel's tasks when it last answered. In memory that this thread has
+/// allocated: if it freed that of the kernel's thread all at once, the kernel's next allocation
+/// would take as long as the allocator needs to sort it.
 pub(crate) type Look = Rc<Vec<SeenTask>>;

@@ -1,7 +1,7 @@
 //! A profile as a page of HTML: a table that sorts, and a flame graph of the samples.
 //!
-//! The page is one file that loads nothing, so a browser shows it from a disk. The flame graph is a set of boxes at
-//! fractions of the width: a script of a few lines widens the one that is clicked.
+//! The page is one file that loads nothing, so a browser shows it from a disk. The flame graph is a
+//! set of boxes at fractions of the width: a script of a few lines widens the one that is clicked.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::model::{ProfileRow, Samples};
 
-/// The least part of the samples that a box stands for, in percent: a narrower one has no room on a screen.
+/// The least part of the samples that a box stands for, in percent: a narrower one has no room on a
+/// screen.
 const NARROWEST: f64 = 0.05;
 
 /// The height of a box in pixels, with the gap to the next one.
@@ -59,8 +60,8 @@ for (const chosen of boxes) chosen.onclick = () => {
 
 /// Writes a profile as one page of HTML that loads no other file.
 ///
-/// The rows are sorted by their time; a click on a column's title sorts by that column. A click on a box of the flame
-/// graph widens it.
+/// The rows are sorted by their time; a click on a column's title sorts by that column. A click on
+/// a box of the flame graph widens it.
 ///
 /// # Examples
 ///
@@ -183,7 +184,8 @@ impl Node {
         1 + self.callees.values().map(Self::depth).max().unwrap_or(0)
     }
 
-    /// Writes the box of the function, and below it those of its callees, the one with the most samples first.
+    /// Writes the box of the function, and below it those of its callees, the one with the most
+    /// samples first.
     fn write(
         &self,
         to: &mut impl Write,
@@ -221,7 +223,8 @@ fn function(frame: &str) -> &str {
     }
 }
 
-/// The class of a box: whose function it is, by the first crate in its name. A name without a path is another's.
+/// The class of a box: whose function it is, by the first crate in its name. A name without a path
+/// is another's.
 fn kind(name: &str) -> &'static str {
     let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let path = name.trim_start_matches(|c| !is_of_path(c)).trim_start_matches("dyn ");

@@ -1,15 +1,16 @@
 //! Where the sockets of consoles are, and which processes have one.
 //!
-//! A user's sockets are in a folder that only this user can enter: `$XDG_RUNTIME_DIR/pikake`, or `/tmp/pikake-UID`
-//! where that is not to be had. The socket of a process is `PID.sock` there. Two processes of one user may see
-//! different environments, so a console takes the first folder that it can use, and a client looks into all.
+//! A user's sockets are in a folder that only this user can enter: `$XDG_RUNTIME_DIR/pikake`, or
+//! `/tmp/pikake-UID` where that is not to be had. The socket of a process is `PID.sock` there. Two
+//! processes of one user may see different environments, so a console takes the first folder that
+//! it can use, and a client looks into all.
 //!
-//! Others can write to `/tmp`. So each use of a folder checks first that it is a real directory, that it is the
-//! user's, and that its mode admits nobody else. What passes was made by the user (or by root), and the sticky bit
-//! of `/tmp` keeps others from replacing it.
+//! Others can write to `/tmp`. So each use of a folder checks first that it is a real directory,
+//! that it is the user's, and that its mode admits nobody else. What passes was made by the user
+//! (or by root), and the sticky bit of `/tmp` keeps others from replacing it.
 //!
-//! A socket gets its name only when it is listened on. So a socket that refuses a connection is stale: its process
-//! was killed. [`processes`] removes it.
+//! A socket gets its name only when it is listened on. So a socket that refuses a connection is
+//! stale: its process was killed. [`processes`] removes it.
 
 use std::env;
 use std::fs;
@@ -152,8 +153,8 @@ pub(crate) fn exists(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Whether a process listens there. It has no more of it than a connection that ends at once. `true` also where it
-/// cannot be told, as without a descriptor for the attempt.
+/// Whether a process listens there. It has no more of it than a connection that ends at once.
+/// `true` also where it cannot be told, as without a descriptor for the attempt.
 pub(crate) fn is_listened_on(path: &Path) -> bool {
     let stale = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
     try_connect(path, SocketFlags::NONBLOCK)

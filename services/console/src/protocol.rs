@@ -1,14 +1,15 @@
 //! The protocol between a process with a console and its clients.
 //!
-//! The connection is a stream of *frames* in both directions. A frame is the length of its text in bytes, as four
-//! bytes with the most significant one first, and the text: one JSON object in UTF-8. No text is longer than
-//! [`FRAME_LIMIT`]. The process begins with a frame that introduces it, a [`Process`](crate::model::Process). The
-//! client checks that its field `protocol` is [`VERSION`], and sends frames with a [`Request`] each, one at a
-//! time. The process answers a request by any number of [`Part`]s, of which [`Part::Done`] or [`Part::Failed`]
-//! is the last. After a malformed frame the process answers [`Part::Failed`] and closes the connection.
+//! The connection is a stream of *frames* in both directions. A frame is the length of its text in
+//! bytes, as four bytes with the most significant one first, and the text: one JSON object in
+//! UTF-8. No text is longer than [`FRAME_LIMIT`]. The process begins with a frame that introduces
+//! it, a [`Process`](crate::model::Process). The client checks that its field `protocol` is
+//! [`VERSION`], and sends frames with a [`Request`] each, one at a time. The process answers a
+//! request by any number of [`Part`]s, of which [`Part::Done`] or [`Part::Failed`] is the last.
+//! After a malformed frame the process answers [`Part::Failed`] and closes the connection.
 //!
-//! A new version may add fields to the answers, and clients ignore fields that they do not know. Any other change
-//! changes the [`VERSION`].
+//! A new version may add fields to the answers, and clients ignore fields that they do not know.
+//! Any other change changes the [`VERSION`].
 
 use std::io::{self, Read, Write};
 
@@ -32,9 +33,11 @@ pub const FRAME_LIMIT: usize = 1 << 20;
 pub enum Request {
     /// The kernels: [`Part::Kernel`] of each.
     Kernels,
-    /// The tasks: for each kernel [`Part::Kernel`] and then [`Part::Tasks`]. Answers `ps`, `tree` and `top`.
+    /// The tasks: for each kernel [`Part::Kernel`] and then [`Part::Tasks`]. Answers `ps`, `tree`
+    /// and `top`.
     Tasks {
-        /// Also all waits, with what each one is for, and the scopes around it. Each task is then polled once more.
+        /// Also all waits, with what each one is for, and the scopes around it. Each task is then
+        /// polled once more.
         #[serde(default)]
         waits: bool,
     },
@@ -95,8 +98,8 @@ pub enum Part {
     Ended(bool, String),
     /// What tasks in the later events are called.
     Names(Vec<TaskName>),
-    /// Events of the kernel with this number that are not there, and how many: the kernel made more than the console
-    /// could read, or keep.
+    /// Events of the kernel with this number that are not there, and how many: the kernel made more
+    /// than the console could read, or keep.
     Lost(u32, u64),
     /// Some events of one kernel, the oldest first.
     Events(Vec<Event>),
@@ -116,7 +119,8 @@ pub enum Part {
 ///
 /// # Errors
 ///
-/// That of the writer. [`InvalidInput`](io::ErrorKind::InvalidInput) if the text is longer than [`FRAME_LIMIT`].
+/// That of the writer. [`InvalidInput`](io::ErrorKind::InvalidInput) if the text is longer than
+/// [`FRAME_LIMIT`].
 pub fn write_frame<T: Serialize>(to: &mut impl Write, value: &T) -> io::Result<()> {
     to.write_all(&frame(value)?)?;
     to.flush()

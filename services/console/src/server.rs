@@ -1,10 +1,11 @@
 //! The console of this process: a thread with a kernel of its own, which answers clients.
 //!
-//! Each client has a task there. The thread asks the other kernels by closures, and never waits for one longer than
-//! [`ANSWER_WITHIN`](crate::observed::ANSWER_WITHIN). So the console answers while the program is stuck.
+//! Each client has a task there. The thread asks the other kernels by closures, and never waits for
+//! one longer than [`ANSWER_WITHIN`](crate::observed::ANSWER_WITHIN). So the console answers while
+//! the program is stuck.
 //!
-//! A fork has no such thread, and serves nobody. A client of the fork's socket, which is that of the process before,
-//! gets no answer.
+//! A fork has no such thread, and serves nobody. A client of the fork's socket, which is that of
+//! the process before, gets no answer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -125,8 +126,9 @@ impl Builder {
         self
     }
 
-    /// Has SIGUSR1 and SIGQUIT write all tasks with their waits, and the figures, to standard error, instead of ending
-    /// the process. After the drop of the console, these signals do nothing.
+    /// Has SIGUSR1 and SIGQUIT write all tasks with their waits, and the figures, to standard
+    /// error, instead of ending the process. After the drop of the console, these signals do
+    /// nothing.
     pub fn dump_on_signals(mut self) -> Self {
         self.signals = true;
         self
@@ -136,14 +138,15 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// The socket cannot be made, as on a full disk, or because there is another file or a socket in use at its path.
-    /// The process is out of threads or descriptors.
+    /// The socket cannot be made, as on a full disk, or because there is another file or a socket
+    /// in use at its path. The process is out of threads or descriptors.
     pub fn start(self) -> io::Result<Console> {
         let socket = listen(self.path.as_deref())?;
         self.serve(Some(socket))
     }
 
-    /// Starts the console. If the socket cannot be made, and signals have dumps, starts a console without a socket.
+    /// Starts the console. If the socket cannot be made, and signals have dumps, starts a console
+    /// without a socket.
     pub(crate) fn start_for_main(self) -> (Option<Console>, Option<io::Error>) {
         let (socket, error) = match listen(self.path.as_deref()) {
             Ok(socket) => (Some(socket), None),
@@ -282,7 +285,8 @@ async fn dump_on_bytes(server: &Rc<Server>, signals: UnixStream) -> io::Result<(
     Ok(())
 }
 
-/// Writes a text some lines at a time: standard error is locked for each write, and the program writes in between.
+/// Writes a text some lines at a time: standard error is locked for each write, and the program
+/// writes in between.
 fn write_in_pieces(to: &mut impl Write, text: &str) -> io::Result<()> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {

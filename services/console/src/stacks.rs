@@ -1,19 +1,21 @@
 //! Stacks of the process's threads.
 //!
-//! A thread writes its own stack, when it gets the signal SIGPROF: pprof has the handler, which allocates nothing. For
-//! a profile, the system sends the signal after each hundredth of a second of processor time, to a thread that uses
-//! the processor. For the stack of one thread, a timer sends the signal to that thread, also while the thread is
-//! blocked in a system call.
+//! A thread writes its own stack, when it gets the signal SIGPROF: pprof has the handler, which
+//! allocates nothing. For a profile, the system sends the signal after each hundredth of a second
+//! of processor time, to a thread that uses the processor. For the stack of one thread, a timer
+//! sends the signal to that thread, also while the thread is blocked in a system call.
 //!
-//! The handler has `SA_RESTART`. So a blocking read goes on after the signal, and a sleep of the standard library
-//! sleeps for the rest. The system calls that no handler restarts (signal(7)), such as `poll`, return `EINTR`.
+//! The handler has `SA_RESTART`. So a blocking read goes on after the signal, and a sleep of the
+//! standard library sleeps for the rest. The system calls that no handler restarts (signal(7)),
+//! such as `poll`, return `EINTR`.
 //!
-//! The first use takes up to 200 MB of memory, for pprof's tables and the names of functions, and the process keeps
-//! them.
+//! The first use takes up to 200 MB of memory, for pprof's tables and the names of functions, and
+//! the process keeps them.
 //!
-//! pprof puts its handler in the place of one that the program has. At the end of a stack or profile, it has the
-//! system ignore the signal, for the rest of the process's life and in the programs that the process starts. So a
-//! signal that comes later, to a thread that was deep in the system, does nothing.
+//! pprof puts its handler in the place of one that the program has. At the end of a stack or
+//! profile, it has the system ignore the signal, for the rest of the process's life and in the
+//! programs that the process starts. So a signal that comes later, to a thread that was deep in the
+//! system, does nothing.
 
 use std::fs;
 
@@ -27,7 +29,8 @@ pub(crate) use by_signal::Sampler;
 /// Why there is no stack, for a client.
 pub(crate) type NoStack = String;
 
-/// The stack of one thread of this process. Blocks for some hundredths of a second, the first time for longer.
+/// The stack of one thread of this process. Blocks for some hundredths of a second, the first time
+/// for longer.
 #[cfg(all(feature = "profile", target_os = "linux", target_env = "gnu"))]
 pub(crate) fn of_thread(tid: u32) -> Result<Stack, NoStack> {
     by_signal::of_thread(tid)
@@ -61,8 +64,8 @@ impl Sampler {
     }
 }
 
-/// What a thread of this process does, by the system: whether it runs, or in which function of the system's kernel it
-/// sleeps. `None` where there is no such file, or no descriptor to read it with.
+/// What a thread of this process does, by the system: whether it runs, or in which function of the
+/// system's kernel it sleeps. `None` where there is no such file, or no descriptor to read it with.
 pub(crate) fn doing(tid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
     // The name before may have brackets and spaces (proc_pid_stat(5)).

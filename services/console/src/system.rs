@@ -1,6 +1,7 @@
 //! The figures of the process, from the system.
 //!
-//! The files of `/proc` are open from the beginning: a process that is out of descriptors can be looked into, too.
+//! The files of `/proc` are open from the beginning: a process that is out of descriptors can be
+//! looked into, too.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -16,12 +17,13 @@ use crate::model::ProcessStats;
 /// The bytes of `/proc/self/stat` that are read: it has some fifty numbers.
 const STAT_BYTES: usize = 2_048;
 
-/// Where the number of threads and the pages in memory are in `/proc/self/stat`, counted from the field after the
-/// program's name (proc_pid_stat(5), fields 20 and 24).
+/// Where the number of threads and the pages in memory are in `/proc/self/stat`, counted from the
+/// field after the program's name (proc_pid_stat(5), fields 20 and 24).
 const THREADS_FIELD: usize = 17;
 const RESIDENT_FIELD: usize = 21;
 
-/// The entries `.` and `..` of a directory, and the descriptor that reads it, are no descriptors of the program.
+/// The entries `.` and `..` of a directory, and the descriptor that reads it, are no descriptors of
+/// the program.
 const NOT_COUNTED: u64 = 3;
 
 /// What the figures are read from. Systems without `/proc` have a part of the figures only.

@@ -1,7 +1,8 @@
 //! What a console tells, as text for people.
 //!
-//! Each function takes an [`Answer`] and returns lines that end with a line break. Lengths of time are rounded
-//! down to two digits. Control characters in names are escaped, since they come from another process.
+//! Each function takes an [`Answer`] and returns lines that end with a line break. Lengths of time
+//! are rounded down to two digits. Control characters in names are escaped, since they come from
+//! another process.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
@@ -161,7 +162,8 @@ fn place(place: &str) -> String {
     escaped(shorter.as_deref().unwrap_or(place))
 }
 
-/// A table with columns as wide as their widest cell; numbers are aligned right. Control characters are escaped.
+/// A table with columns as wide as their widest cell; numbers are aligned right. Control characters
+/// are escaped.
 ///
 /// # Panics
 ///
@@ -305,8 +307,8 @@ pub fn ps(answer: &Answer) -> String {
 pub const PS_HEAD: [&str; 8] =
     ["id", "name", "state", "waits for", "since", "steps", "busy", "spawned at"];
 
-/// A task as a row of a table: its number, name, state, wait, the time since its last step, its steps, their time,
-/// and the place of its spawn. Control characters are as they are.
+/// A task as a row of a table: its number, name, state, wait, the time since its last step, its
+/// steps, their time, and the place of its spawn. Control characters are as they are.
 pub fn ps_row(ids: Ids, task: &Task) -> [String; 8] {
     let name = match task.name.as_str() {
         "" => UNKNOWN.to_owned(),
@@ -358,7 +360,8 @@ pub fn tree(answer: &Answer) -> String {
     let present: HashSet<TaskKey> = answer.tasks.iter().map(|task| task.id).collect();
     let mut children: HashMap<TaskKey, Vec<&Task>> = HashMap::new();
     let mut text = warnings(answer);
-    // The tasks that remain to be shown, the next one last, each with what stands before its own branch.
+    // The tasks that remain to be shown, the next one last, each with what stands before its own
+    // branch.
     let mut rest: Vec<(&Task, Branch)> = Vec::new();
     for task in &answer.tasks {
         match task.parent.filter(|parent| present.contains(parent)) {
@@ -446,7 +449,8 @@ fn cancelled(reason: &str) -> String {
     }
 }
 
-/// The tasks of the answer in full: every wait with its trap, its place, what it is for, and the scopes around it.
+/// The tasks of the answer in full: every wait with its trap, its place, what it is for, and the
+/// scopes around it.
 pub fn where_(answer: &Answer) -> String {
     let names = Names::of(answer);
     let mut text = warnings(answer);
@@ -492,7 +496,8 @@ pub fn where_(answer: &Answer) -> String {
     text
 }
 
-/// Who waits for whom: deadlocks first, then waits that nothing polls, then all other waits for a task.
+/// Who waits for whom: deadlocks first, then waits that nothing polls, then all other waits for a
+/// task.
 pub fn waits(answer: &Answer) -> String {
     let all = answer.graph.as_ref().map(|graph| graph_text(answer, graph)).unwrap_or_default();
     match all.as_str() {
@@ -576,7 +581,8 @@ fn graph_text(answer: &Answer, graph: &Graph) -> String {
     text
 }
 
-/// Who waits for whom, as a graph in the language of Graphviz: deadlocks are red, unpolled waits are orange.
+/// Who waits for whom, as a graph in the language of Graphviz: deadlocks are red, unpolled waits
+/// are orange.
 pub fn dot(answer: &Answer) -> String {
     let names = Names::of(answer);
     let none = Graph::default();
@@ -774,8 +780,8 @@ fn stack_lines(stack: &Stack) -> String {
     text
 }
 
-/// The profile: a row for the tasks of each name and place of spawn, the busiest first, and the functions that most
-/// samples of processor time are in.
+/// The profile: a row for the tasks of each name and place of spawn, the busiest first, and the
+/// functions that most samples of processor time are in.
 pub fn profile(answer: &Answer) -> String {
     let mut sorted: Vec<&ProfileRow> = answer.profile.iter().collect();
     sorted.sort_by_key(|row| (std::cmp::Reverse(row.busy), std::cmp::Reverse(row.steps)));
@@ -842,7 +848,8 @@ fn percent(part: u64, all: u64) -> String {
     }
 }
 
-/// All about the process, as it goes to standard error at a signal: the tasks as a tree, and who waits for whom.
+/// All about the process, as it goes to standard error at a signal: the tasks as a tree, and who
+/// waits for whom.
 pub fn dump(process: &Process, answer: &Answer) -> String {
     let (pid, age) = (process.pid, duration(process.age));
     let head = format!("pikake: {} (process {pid}, up {age})\n", escaped(&process.program));

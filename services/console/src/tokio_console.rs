@@ -1,4 +1,5 @@
-//! The program [`tokio-console`](https://github.com/tokio-rs/console), attached to a pikake process.
+//! The program [`tokio-console`](https://github.com/tokio-rs/console), attached to a pikake
+//! process.
 //!
 //! ```text
 //!   a kernel ──observer──▶ records of its tasks ◀──looks, once a second── a thread with a kernel of its own ◀──▶ tokio-console
@@ -6,8 +7,9 @@
 //!       └───────────────────── questions for waits, once a second ──────────────┘
 //! ```
 //!
-//! The records are behind a lock for each kernel. The thread holds such a lock for some thousand tasks at a time, and
-//! never while it sends. So a slow client delays no kernel. The records of ended tasks are limited, and so is a message.
+//! The records are behind a lock for each kernel. The thread holds such a lock for some thousand
+//! tasks at a time, and never while it sends. So a slow client delays no kernel. The records of
+//! ended tasks are limited, and so is a message.
 //!
 //! | tokio-console shows | which is |
 //! | --- | --- |
@@ -22,27 +24,30 @@
 //!
 //! # Resources and async ops
 //!
-//! While a client watches, the thread asks each kernel once a second for the waits of its tasks, as the program `pikake`
-//! does. So these figures are samples:
+//! While a client watches, the thread asks each kernel once a second for the waits of its tasks, as
+//! the program `pikake` does. So these figures are samples:
 //!
-//! * A resource is known while a look finds a task that waits for it. Its age counts from the first of these looks, and
-//!   its place is that of an await. A lock that nobody waits for is not shown, and neither is a wait between two looks.
-//! * Waits for the same wait queue, socket or task are for one resource. Each timer and foreign future is a resource of
-//!   its own. A queue has two resources if tasks wait to put and to get.
-//! * A task that waits at the same place at two looks has one async op for both, even if it went on meanwhile. Polls of
-//!   async ops are not counted.
-//! * Each look has each task of a kernel polled once more, up to 2,000 tasks. Such a poll counts neither as poll nor as
-//!   wake, unless the task goes on in it. Without a client there are no looks.
-//! * At most 1,000 resources and 4,000 async ops are known at a time, those of the oldest kernels and of the first tasks
-//!   in the kernels' tables. The others are left out.
-//! * A kernel that is stuck in a step does not answer. Its tasks then wait for what they waited for at the look before.
+//! * A resource is known while a look finds a task that waits for it. Its age counts from the first
+//!   of these looks, and its place is that of an await. A lock that nobody waits for is not shown,
+//!   and neither is a wait between two looks.
+//! * Waits for the same wait queue, socket or task are for one resource. Each timer and foreign
+//!   future is a resource of its own. A queue has two resources if tasks wait to put and to get.
+//! * A task that waits at the same place at two looks has one async op for both, even if it went on
+//!   meanwhile. Polls of async ops are not counted.
+//! * Each look has each task of a kernel polled once more, up to 2,000 tasks. Such a poll counts
+//!   neither as poll nor as wake, unless the task goes on in it. Without a client there are no
+//!   looks.
+//! * At most 1,000 resources and 4,000 async ops are known at a time, those of the oldest kernels
+//!   and of the first tasks in the kernels' tables. The others are left out.
+//! * A kernel that is stuck in a step does not answer. Its tasks then wait for what they waited for
+//!   at the look before.
 //!
 //! # Starting it
 //!
-//! A program with the feature `tokio-console` and `#[pikake::main]` serves it if the variable `TOKIO_CONSOLE_BIND` is
-//! set: to an address, or to `1` for the one that tokio-console looks for. There is no password: each user of the machine
-//! may connect, and everybody who reaches an address of another network. Another program calls [`start`] by itself,
-//! before it builds its kernels:
+//! A program with the feature `tokio-console` and `#[pikake::main]` serves it if the variable
+//! `TOKIO_CONSOLE_BIND` is set: to an address, or to `1` for the one that tokio-console looks for.
+//! There is no password: each user of the machine may connect, and everybody who reaches an address
+//! of another network. Another program calls [`start`] by itself, before it builds its kernels:
 //!
 //! ```
 //! use pikake::console::tokio_console;
@@ -76,8 +81,8 @@ use waits::{Waits, sample};
 /// The address that tokio-console looks for without an argument.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6669);
 
-/// The variable that sets the address, as `127.0.0.1:7000`; `1` is [`DEFAULT_ADDRESS`]. tokio's own programs have it as
-/// well. Under `#[pikake::main]` nothing is served without it, nor with `0`.
+/// The variable that sets the address, as `127.0.0.1:7000`; `1` is [`DEFAULT_ADDRESS`]. tokio's own
+/// programs have it as well. Under `#[pikake::main]` nothing is served without it, nor with `0`.
 pub const ADDRESS_VARIABLE: &str = "TOKIO_CONSOLE_BIND";
 
 /// The greatest number of connections at a time. Each has a few streams.
@@ -88,16 +93,16 @@ thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Serves tokio-console from a thread of its own until the process ends, and observes the kernels that are built from
-/// now on.
+/// Serves tokio-console from a thread of its own until the process ends, and observes the kernels
+/// that are built from now on.
 ///
-/// The address is that of [`ADDRESS_VARIABLE`], or [`DEFAULT_ADDRESS`]. A client needs no password: each user of the
-/// machine can read the names of tasks and the places of their spawns.
+/// The address is that of [`ADDRESS_VARIABLE`], or [`DEFAULT_ADDRESS`]. A client needs no password:
+/// each user of the machine can read the names of tasks and the places of their spawns.
 ///
 /// # Errors
 ///
-/// The variable holds no address. The system's: the address is in use, the process is out of threads or descriptors.
-/// Kernels are not observed then.
+/// The variable holds no address. The system's: the address is in use, the process is out of
+/// threads or descriptors. Kernels are not observed then.
 pub fn start() -> io::Result<SocketAddr> {
     start_at(asked_address()?.unwrap_or(DEFAULT_ADDRESS))
 }
@@ -127,7 +132,8 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{ADDRESS_VARIABLE}: {why}"))
 }
 
-/// As [`start`], at this address. With port 0 the system chooses one, which is in the returned address.
+/// As [`start`], at this address. With port 0 the system chooses one, which is in the returned
+/// address.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
 //! The events of a flight recorder as a file for <https://ui.perfetto.dev> and `chrome://tracing`.
 //!
-//! The file is JSON in the *Trace Event Format*. The program is the file's process, and each kernel a thread with
-//! the steps of its tasks: complete events (`X`) if the steps were timed, instants (`i`) if they were not. Each task
-//! has an asynchronous track (`b`, `e`), which is named like the task and has the task's waits. A wait reaches
-//! from the end of a step to the begin of the next one, so the time in the ready queue is part of it.
+//! The file is JSON in the *Trace Event Format*. The program is the file's process, and each kernel
+//! a thread with the steps of its tasks: complete events (`X`) if the steps were timed, instants
+//! (`i`) if they were not. Each task has an asynchronous track (`b`, `e`), which is named like the
+//! task and has the task's waits. A wait reaches from the end of a step to the begin of the next
+//! one, so the time in the ready queue is part of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -160,7 +161,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Ends a task's wait, if there is one, and opens the track of a task that is older than the trace.
+    /// Ends a task's wait, if there is one, and opens the track of a task that is older than the
+    /// trace.
     fn close_wait(&mut self, task: TaskKey, at: u64) -> io::Result<()> {
         self.open(task, at)?;
         let wait = self.tasks.get_mut(&task).and_then(|track| track.wait.take());
@@ -173,7 +175,8 @@ impl<W: Write> TraceWriter<W> {
         track.map_or(Ok(()), |track| self.mark("e", task, at, &track.name))
     }
 
-    /// Writes the begin or the end of something in a task's track, which is one of the process (`local`).
+    /// Writes the begin or the end of something in a task's track, which is one of the process
+    /// (`local`).
     fn mark(&mut self, phase: &str, task: TaskKey, at: u64, name: &str) -> io::Result<()> {
         let kernel = task.kernel;
         let at = micros(at);

@@ -1,8 +1,8 @@
 //! Handlers and state of axum that are not `Send`.
 //!
-//! axum demands that handlers, their futures and the state of a router are `Send`, for runtimes that move them between
-//! threads. This server moves none, and pikake's waits are not `Send`. [`local`] and [`Local`] pass a handler and a
-//! state to axum, bound to the thread of their kernel:
+//! axum demands that handlers, their futures and the state of a router are `Send`, for runtimes
+//! that move them between threads. This server moves none, and pikake's waits are not `Send`.
+//! [`local`] and [`Local`] pass a handler and a state to axum, bound to the thread of their kernel:
 //!
 //! ```
 //! use std::cell::RefCell;
@@ -36,7 +36,8 @@
 //! # Ok::<(), pikake::Interrupted>(()) }).unwrap();
 //! ```
 //!
-//! Without `local`, axum refuses the handler with a note on `Handler`, since its future is not `Send`:
+//! Without `local`, axum refuses the handler with a note on `Handler`, since its future is not
+//! `Send`:
 //!
 //! ```compile_fail,E0277
 //! use axum::Router;
@@ -123,9 +124,9 @@ impl<T: fmt::Debug> fmt::Debug for Local<T> {
 
 /// A function that answers requests on its kernel's thread, for [`local`].
 ///
-/// Every `async` function and closure whose arguments are extractors of axum implements it, up to 16, if only the last
-/// one takes the request's body and the result is a response of axum. Neither the function nor its future has to be
-/// `Send`.
+/// Every `async` function and closure whose arguments are extractors of axum implements it, up to
+/// 16, if only the last one takes the request's body and the result is a response of axum. Neither
+/// the function nor its future has to be `Send`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of HTTP requests",
     note = "a handler is an async function whose arguments are extractors for the router's state, of which only the \

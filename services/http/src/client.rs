@@ -31,41 +31,47 @@
 //!
 //! # Connections
 //!
-//! A connection that has served its request is kept, for [`IDLE_TIMEOUT`] or as long as the server announces. A client
-//! never has more than [`CONNECTIONS_PER_HOST`] to a host, and further requests wait for one. Over TLS the server chooses
-//! the version by ALPN. All requests to a host that speaks HTTP/2 share one connection.
+//! A connection that has served its request is kept, for [`IDLE_TIMEOUT`] or as long as the server
+//! announces. A client never has more than [`CONNECTIONS_PER_HOST`] to a host, and further requests
+//! wait for one. Over TLS the server chooses the version by ALPN. All requests to a host that
+//! speaks HTTP/2 share one connection.
 //!
-//! A kept connection is looked at before it is used: one that the server has closed, or on which it has sent data that
-//! nobody asked for, is closed. A server may still close a connection at the very moment. The request is then sent again,
-//! once and on another connection, if its method is idempotent (RFC 9110, section 9.2.2) and no byte of a response had
-//! come. A request that the server has not seen is always sent again.
+//! A kept connection is looked at before it is used: one that the server has closed, or on which it
+//! has sent data that nobody asked for, is closed. A server may still close a connection at the
+//! very moment. The request is then sent again, once and on another connection, if its method is
+//! idempotent (RFC 9110, section 9.2.2) and no byte of a response had come. A request that the
+//! server has not seen is always sent again.
 //!
-//! Names with several addresses are connected to by happy eyeballs (RFC 8305), see [`TcpStream::connect`](pikake_net::TcpStream::connect).
+//! Names with several addresses are connected to by happy eyeballs (RFC 8305), see
+//! [`TcpStream::connect`](pikake_net::TcpStream::connect).
 //!
 //! # Interruption and timeouts
 //!
-//! All waits are interruption points, so a deadline of any scope around a request applies to it. An interrupted request
-//! leaves no connection in an unknown state: by HTTP/1.1 the connection is closed, by HTTP/2 the stream is reset. The
-//! drop of a [`Response`] whose body has not been read does the same. Connections are made in tasks of the client, within
-//! [`CONNECT_TIMEOUT`]. A request that goes away meanwhile leaves its connection to the next one.
+//! All waits are interruption points, so a deadline of any scope around a request applies to it. An
+//! interrupted request leaves no connection in an unknown state: by HTTP/1.1 the connection is
+//! closed, by HTTP/2 the stream is reset. The drop of a [`Response`] whose body has not been read
+//! does the same. Connections are made in tasks of the client, within [`CONNECT_TIMEOUT`]. A
+//! request that goes away meanwhile leaves its connection to the next one.
 //!
 //! # Redirects
 //!
-//! Up to [`REDIRECTS`] are followed. 301 and 302 turn POST into GET, and 303 all methods but HEAD; 307 and 308 send the
-//! request again, with its body unless that is a stream. The headers `authorization` and `cookie` are dropped when scheme,
-//! host or port change.
+//! Up to [`REDIRECTS`] are followed. 301 and 302 turn POST into GET, and 303 all methods but HEAD;
+//! 307 and 308 send the request again, with its body unless that is a stream. The headers
+//! `authorization` and `cookie` are dropped when scheme, host or port change.
 //!
 //! # Proxies
 //!
-//! The variables `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case, are read when a client is
-//! made, unless [`ClientBuilder::proxy`] or [`no_proxy`](ClientBuilder::no_proxy) is called. `NO_PROXY` is a list of names,
-//! which include their subdomains, of addresses and networks (`10.0.0.0/8`), each with or without a port, or `*`. `https`
-//! URLs are asked for by `CONNECT`, others by the proxy itself.
+//! The variables `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case,
+//! are read when a client is made, unless [`ClientBuilder::proxy`] or
+//! [`no_proxy`](ClientBuilder::no_proxy) is called. `NO_PROXY` is a list of names, which include
+//! their subdomains, of addresses and networks (`10.0.0.0/8`), each with or without a port, or `*`.
+//! `https` URLs are asked for by `CONNECT`, others by the proxy itself.
 //!
 //! # Encodings
 //!
-//! With the feature `http-gzip`, the client asks for gzip and deflate, and decodes them as the body comes. A request that
-//! sets `accept-encoding` itself gets the body as it was sent. So does a request with a `range`, which asks for `identity`.
+//! With the feature `http-gzip`, the client asks for gzip and deflate, and decodes them as the body
+//! comes. A request that sets `accept-encoding` itself gets the body as it was sent. So does a
+//! request with a `range`, which asks for `identity`.
 
 use std::fmt;
 use std::io;
@@ -116,7 +122,8 @@ pub const CONNECTIONS: usize = 1000;
 /// How many connections a client has to one host, unless set otherwise.
 pub const CONNECTIONS_PER_HOST: usize = 100;
 
-/// How long an idle connection is kept, unless set otherwise. Many servers close theirs after a minute or two.
+/// How long an idle connection is kept, unless set otherwise. Many servers close theirs after a
+/// minute or two.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a connection may take to be made, with lookup, proxy and TLS, unless set otherwise.
@@ -218,12 +225,13 @@ impl Client {
         self.request(Method::DELETE, url)
     }
 
-    /// Ends the client: idle connections are closed, no request begins any more, and requests that run may take so long
-    /// to end.
+    /// Ends the client: idle connections are closed, no request begins any more, and requests that
+    /// run may take so long to end.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The client stays closed, and connections in use are closed when they come back.
+    /// An interruption point. The client stays closed, and connections in use are closed when they
+    /// come back.
     pub async fn close(&self, within: Duration) {
         self.0.connections.close(within).await;
     }
@@ -296,13 +304,14 @@ impl ClientBuilder {
         self.default_header(USER_AGENT, name)
     }
 
-    /// Sets how many redirects of one request are followed, instead of [`REDIRECTS`]. With 0, the redirect itself is the
-    /// response.
+    /// Sets how many redirects of one request are followed, instead of [`REDIRECTS`]. With 0, the
+    /// redirect itself is the response.
     pub fn redirects(self, redirects: usize) -> Self {
         Self { redirects, ..self }
     }
 
-    /// Sets a proxy for all URLs, as `http://name:password@host:3128`, instead of those of the environment.
+    /// Sets a proxy for all URLs, as `http://name:password@host:3128`, instead of those of the
+    /// environment.
     ///
     /// `except` is a list as in `NO_PROXY`; it may be empty.
     pub fn proxy(self, url: &str, except: &str) -> Self {
@@ -314,7 +323,8 @@ impl ClientBuilder {
         Self { proxies: Some(Ok(Proxies::default())), ..self }
     }
 
-    /// Sets how many connections there may be to all hosts, instead of [`CONNECTIONS`]. Those of HTTP/2 do not count.
+    /// Sets how many connections there may be to all hosts, instead of [`CONNECTIONS`]. Those of
+    /// HTTP/2 do not count.
     ///
     /// # Panics
     ///
@@ -326,7 +336,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many connections there may be to one host, instead of [`CONNECTIONS_PER_HOST`]. By HTTP/2 there is one.
+    /// Sets how many connections there may be to one host, instead of [`CONNECTIONS_PER_HOST`]. By
+    /// HTTP/2 there is one.
     ///
     /// # Panics
     ///
@@ -344,8 +355,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long a request waits for a free connection when the limits are reached, instead of 30 seconds. `None`:
-    /// until it is interrupted.
+    /// Sets how long a request waits for a free connection when the limits are reached, instead of
+    /// 30 seconds. `None`: until it is interrupted.
     pub fn wait(mut self, wait: Option<Duration>) -> Self {
         self.limits.wait = wait;
         self
@@ -371,8 +382,8 @@ impl ClientBuilder {
         Self { versions: Versions::Http2, ..self }
     }
 
-    /// Sets the root certificates and the identity, instead of the platform's roots. The client offers its own protocols by
-    /// ALPN.
+    /// Sets the root certificates and the identity, instead of the platform's roots. The client
+    /// offers its own protocols by ALPN.
     #[cfg(feature = "tls")]
     pub fn tls(self, connector: TlsConnector) -> Self {
         Self { tls: Some(connector), ..self }
@@ -382,8 +393,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput): an invalid header, or a proxy whose URL is invalid. Errors in the
-    /// environment are errors of the requests that they concern.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput): an invalid header, or a proxy whose URL is
+    /// invalid. Errors in the environment are errors of the requests that they concern.
     pub fn build(mut self) -> io::Result<Client> {
         let invalid = |error: BoxError| io::Error::new(io::ErrorKind::InvalidInput, error);
         let headers =

@@ -60,8 +60,8 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     if gate.is_over() {
         return;
     }
-    // hyper batches its writes itself. With Nagle's algorithm, the second of two small writes would wait for the
-    // acknowledgement of the first, up to 40 ms.
+    // hyper batches its writes itself. With Nagle's algorithm, the second of two small writes would
+    // wait for the acknowledgement of the first, up to 40 ms.
     if let Some(tcp) = (&connection as &dyn Any).downcast_ref::<TcpStream>() {
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%error, "a connection ended before it was served");
@@ -83,12 +83,13 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     if let Err(error) = served.await {
         tracing::debug!(error, "a connection ended early");
     }
-    // The stream is closed and unanswered requests are cancelled. An interruption adds nothing to that; the hard
-    // deadline drops the requests.
+    // The stream is closed and unanswered requests are cancelled. An interruption adds nothing to
+    // that; the hard deadline drops the requests.
     while requests.until_ended().await.is_err() {}
 }
 
-/// Waits for a handshake; `None` if a shutdown comes before its end, as no request waits for an answer.
+/// Waits for a handshake; `None` if a shutdown comes before its end, as no request waits for an
+/// answer.
 async fn establish<C>(
     handshake: impl Future<Output = io::Result<C>>,
     gate: &Gate,
@@ -163,12 +164,13 @@ where
     .await
 }
 
-/// Waits until the client is to learn of the shutdown: with the answer of a request that runs, or of the next request
-/// within a moment, or without one after the moment.
+/// Waits until the client is to learn of the shutdown: with the answer of a request that runs, or
+/// of the next request within a moment, or without one after the moment.
 ///
-/// A client may have sent a request that has not arrived. Over HTTP/1 the end of an idle connection would leave that
-/// request without an answer. Over HTTP/2 many clients fail the requests that they have prepared when they read of the
-/// end, and they prepare requests when they read answers. So no announcement follows an answer directly.
+/// A client may have sent a request that has not arrived. Over HTTP/1 the end of an idle connection
+/// would leave that request without an answer. Over HTTP/2 many clients fail the requests that they
+/// have prepared when they read of the end, and they prepare requests when they read answers. So no
+/// announcement follows an answer directly.
 async fn until_announced(
     gate: &Gate,
     requests: &Requests,

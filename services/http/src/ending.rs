@@ -1,4 +1,5 @@
-//! The shutdown of a server: it interrupts requests at the soft deadline, and drops them at the hard one.
+//! The shutdown of a server: it interrupts requests at the soft deadline, and drops them at the
+//! hard one.
 
 use std::future::Future;
 use std::time::Duration;

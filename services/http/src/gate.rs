@@ -50,7 +50,8 @@ impl Gate {
         }
     }
 
-    /// Starts the shutdown: connections take no more requests, and only those in the backlog are accepted.
+    /// Starts the shutdown: connections take no more requests, and only those in the backlog are
+    /// accepted.
     pub(crate) fn shut(&self) {
         self.shut.set(true);
         self.waiters.wake(usize::MAX);
@@ -87,13 +88,14 @@ impl Gate {
     }
 }
 
-/// A listener that is closed when the gate is shut, so that new clients are refused. Connections in its backlog are
-/// accepted before.
+/// A listener that is closed when the gate is shut, so that new clients are refused. Connections in
+/// its backlog are accepted before.
 pub(crate) struct Gated<L> {
     pub(crate) open: Rc<RefCell<Option<Rc<L>>>>,
     gate: Rc<Gate>,
     connections: usize,
-    /// How many more connections are accepted since the gate was shut: the room that there was then.
+    /// How many more connections are accepted since the gate was shut: the room that there was
+    /// then.
     late: Cell<Option<usize>>,
 }
 

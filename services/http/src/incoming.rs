@@ -14,9 +14,10 @@ use crate::request::RequestLine;
 
 /// The body of a request, read from the connection on demand.
 ///
-/// The body has no size limit: use `http_body_util::Limited`, or an extractor of axum, which has one.
-/// While a handler waits for the body, the client's time runs, see
-/// [`stall_timeout`](crate::Server::stall_timeout); on another thread than the server's, it does not.
+/// The body has no size limit: use `http_body_util::Limited`, or an extractor of axum, which has
+/// one. While a handler waits for the body, the client's time runs, see
+/// [`stall_timeout`](crate::Server::stall_timeout); on another thread than the server's, it does
+/// not.
 ///
 /// # Errors
 ///

@@ -35,13 +35,15 @@
 //!                 hyper drops its future                 and it may clean up, awaiting
 //! ```
 //!
-//! Other servers drop a handler at its current await when the client hangs up. This one interrupts the handler,
-//! which may clean up. A shutdown lets connections finish, then interrupts requests, then drops and reports the rest.
+//! Other servers drop a handler at its current await when the client hangs up. This one interrupts
+//! the handler, which may clean up. A shutdown lets connections finish, then interrupts requests,
+//! then drops and reports the rest.
 //!
 //! # Figures
 //!
-//! The servers of a kernel count their connections, requests and responses together. `pikake::console::metrics` shows
-//! the counts, with the feature `metrics` of `pikake`, and so does any other reader of [`pikake_traps::figures`]:
+//! The servers of a kernel count their connections, requests and responses together.
+//! `pikake::console::metrics` shows the counts, with the feature `metrics` of `pikake`, and so does
+//! any other reader of [`pikake_traps::figures`]:
 //!
 //! | figure | type | labels | holds |
 //! | --- | --- | --- | --- |
@@ -53,9 +55,10 @@
 //!
 //! # Send
 //!
-//! axum and tonic require handlers' futures to be `Send`, though this server never moves one to another thread. The
-//! module `axum`, with the feature of that name, has [`local`](axum::local) for handlers and [`Local`](axum::Local) for
-//! state. Elsewhere [`Bound`](pikake_traps::Bound) makes such a future:
+//! axum and tonic require handlers' futures to be `Send`, though this server never moves one to
+//! another thread. The module `axum`, with the feature of that name, has [`local`](axum::local) for
+//! handlers and [`Local`](axum::Local) for state. Elsewhere [`Bound`](pikake_traps::Bound) makes
+//! such a future:
 //!
 //! ```
 //! use pikake::{Bound, Interrupted, sleep};

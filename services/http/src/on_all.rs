@@ -18,7 +18,8 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// The report of the whole server: the sum of answers, all that was left, and the first interruption of each kind.
+    /// The report of the whole server: the sum of answers, all that was left, and the first
+    /// interruption of each kind.
     pub fn total(&self) -> Report {
         let mut total = Report::default();
         for report in self.kernels.iter().cloned() {
@@ -43,24 +44,27 @@ impl fmt::Display for Reports {
     }
 }
 
-/// Serves HTTP at an address on the current kernel and on each of the others, each with a listener of its own, between
-/// which the system distributes the connections.
+/// Serves HTTP at an address on the current kernel and on each of the others, each with a listener
+/// of its own, between which the system distributes the connections.
 ///
-/// `make` is sent to each kernel and called there with the kernel's listener. It returns a [`serve`](crate::serve) with
-/// its configuration. So it is `Send`, as what it takes along, and the service that it makes need not be.
+/// `make` is sent to each kernel and called there with the kernel's listener. It returns a
+/// [`serve`](crate::serve) with its configuration. So it is `Send`, as what it takes along, and the
+/// service that it makes need not be.
 ///
-/// The kernels are those of `#[pikake::main(threads = N)]`, by `pikake::other_kernels`, or of a `pikake::Kernels`.
+/// The kernels are those of `#[pikake::main(threads = N)]`, by `pikake::other_kernels`, or of a
+/// `pikake::Kernels`.
 ///
 /// # Shutdown
 ///
-/// An interruption of the calling task, for example by a signal, shuts all servers down, each in good order. So does
-/// the failure of one of them. A [`shutdown_when`](crate::Server::shutdown_when) shuts down the server of its kernel
-/// only; the call returns when all have ended.
+/// An interruption of the calling task, for example by a signal, shuts all servers down, each in
+/// good order. So does the failure of one of them. A
+/// [`shutdown_when`](crate::Server::shutdown_when) shuts down the server of its kernel only; the
+/// call returns when all have ended.
 ///
 /// # Examples
 ///
-/// HTTPS on four cores, until SIGINT or SIGTERM. The acceptor is shared, so a client can resume its session on any
-/// kernel:
+/// HTTPS on four cores, until SIGINT or SIGTERM. The acceptor is shared, so a client can resume its
+/// session on any kernel:
 ///
 /// ```no_run
 /// use axum::Router;
@@ -84,13 +88,13 @@ impl fmt::Display for Reports {
 ///
 /// # Cancellation
 ///
-/// An interruption point. The first interruption shuts all servers down, a second one drops them without a report. A
-/// drop of the call interrupts them.
+/// An interruption point. The first interruption shuts all servers down, a second one drops them
+/// without a report. A drop of the call interrupts them.
 ///
 /// # Errors
 ///
-/// [`ServeError`] with the total of the reports, if the address cannot be bound, or if a server failed, panicked or was
-/// dropped on one of the kernels. The others have then been shut down.
+/// [`ServeError`] with the total of the reports, if the address cannot be bound, or if a server
+/// failed, panicked or was dropped on one of the kernels. The others have then been shut down.
 ///
 /// # Panics
 ///

@@ -1,7 +1,8 @@
 //! How long a client may keep its connection waiting.
 //!
-//! A connection waits either for its client (the head of a request, the rest of a body that a handler reads, the
-//! reading of a response) or for its server. Time counts only while the connection waits for its client.
+//! A connection waits either for its client (the head of a request, the rest of a body that a
+//! handler reads, the reading of a response) or for its server. Time counts only while the
+//! connection waits for its client.
 //!
 //! ```text
 //!                  ┌────────── a request has begun ─────────┐
@@ -13,16 +14,18 @@
 //!                  └─────────── the response is sent ──────────────┘
 //! ```
 //!
-//! (1) A handler waits for a part of the request's body ([`Incoming`](crate::Incoming)); (2) the part has arrived.
-//! (3) A part of the response is not yet written ([`Reply`](crate::reply::Reply)); (4) all parts are, and hyper asks
-//! for the next. HTTP/2 has several requests at a time: `AwaitsServer` if one of them awaits the server.
+//! (1) A handler waits for a part of the request's body ([`Incoming`](crate::Incoming)); (2) the
+//! part has arrived. (3) A part of the response is not yet written
+//! ([`Reply`](crate::reply::Reply)); (4) all parts are, and hyper asks for the next. HTTP/2 has
+//! several requests at a time: `AwaitsServer` if one of them awaits the server.
 //!
-//! A client has an [`Allowance`] of time for each of the two waits. Waiting for the client uses it up. Bytes of a
-//! request or a response earn some back; bytes without a request, such as HTTP/2's pings, earn none. A client that has
-//! *caught up* gets all of it back: a response is sent, or the client has all of one that goes on, and no other request
-//! waits for the client. A request that is begun, or reset, gets nothing back. So a client that stops, sends single
-//! bytes or asks for no answer is cut off, a slow one is not. The allowance is checked periodically, not at each
-//! change, so requests pay for counting only.
+//! A client has an [`Allowance`] of time for each of the two waits. Waiting for the client uses it
+//! up. Bytes of a request or a response earn some back; bytes without a request, such as HTTP/2's
+//! pings, earn none. A client that has *caught up* gets all of it back: a response is sent, or the
+//! client has all of one that goes on, and no other request waits for the client. A request that is
+//! begun, or reset, gets nothing back. So a client that stops, sends single bytes or asks for no
+//! answer is cut off, a slow one is not. The allowance is checked periodically, not at each change,
+//! so requests pay for counting only.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -33,10 +36,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The rate at which a client earns the time that it takes, in bytes a second: a thousandth of a bad mobile connection's.
+/// The rate at which a client earns the time that it takes, in bytes a second: a thousandth of a
+/// bad mobile connection's.
 ///
-/// Bytes count when the system takes them from the server, which it does in steps of up to its buffer, 64 KB for
-/// example. So [`stall_timeout`](crate::Server::stall_timeout) has to be longer than the client takes for one such step.
+/// Bytes count when the system takes them from the server, which it does in steps of up to its
+/// buffer, 64 KB for example. So [`stall_timeout`](crate::Server::stall_timeout) has to be longer
+/// than the client takes for one such step.
 pub const MINIMUM_PACE: u32 = 500;
 
 /// How often an allowance is checked before it can run out.
@@ -138,7 +143,8 @@ impl Limits {
         Some((shortest / CHECKS).max(Duration::from_millis(1)))
     }
 
-    /// The limits of an idle connection that hyper closes: one check later, the connection is cut off.
+    /// The limits of an idle connection that hyper closes: one check later, the connection is cut
+    /// off.
     pub(crate) fn while_closing(&self) -> Self {
         Self { idle: self.interval(), ..*self }
     }
@@ -172,7 +178,8 @@ impl Allowance {
         Self { limits, idle: Duration::MAX, stalled: Duration::MAX, moved: 0 }
     }
 
-    /// Spends the time `passed` if the connection awaits its client, and returns whether the allowance is used up.
+    /// Spends the time `passed` if the connection awaits its client, and returns whether the
+    /// allowance is used up.
     pub(crate) fn spend(
         &mut self,
         passed: Duration,
@@ -196,7 +203,8 @@ impl Allowance {
             Phase::AwaitsServer => return false,
         };
         let Some(limit) = limit.filter(|_| !is_caught_up) else { return false };
-        // The phase may have begun at any time since the last check: assume the latest, in favour of the client.
+        // The phase may have begun at any time since the last check: assume the latest, in favour
+        // of the client.
         let whole = limit + passed;
         *left = (*left).min(whole).saturating_add(earned).min(whole).saturating_sub(passed);
         left.is_zero()
@@ -257,7 +265,8 @@ mod tests {
         }
     }
 
-    /// A wait for the server uses up nothing and restores nothing but the time of an idle connection.
+    /// A wait for the server uses up nothing and restores nothing but the time of an idle
+    /// connection.
     #[test]
     fn stalled_allowance_survives_other_phases() {
         let mut allowance = allowance();

@@ -1,7 +1,7 @@
 //! The body of a response, which records whether the client keeps it waiting.
 //!
-//! hyper asks a body for its parts and keeps each until it is written. A body that has no part ready while none is kept
-//! waits for the server; any other waits for the client.
+//! hyper asks a body for its parts and keeps each until it is written. A body that has no part
+//! ready while none is kept waits for the server; any other waits for the client.
 
 use std::cell::Cell;
 use std::fmt;
@@ -82,7 +82,8 @@ impl Drop for Sending {
 }
 
 pin_project_lite::pin_project! {
-    /// The body of a response: the service's own, or an empty one if the service panicked, was dropped or not called.
+    /// The body of a response: the service's own, or an empty one if the service panicked, was
+    /// dropped or not called.
     pub(crate) struct Reply<B> {
         #[pin]
         own: Option<B>,

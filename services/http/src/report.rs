@@ -14,7 +14,8 @@ pub struct Report {
     pub answered: u64,
     /// The requests and connections that were interrupted at the soft deadline.
     pub interrupted: Vec<Left>,
-    /// The requests and connections that were dropped, at the hard deadline or by a second interruption.
+    /// The requests and connections that were dropped, at the hard deadline or by a second
+    /// interruption.
     pub dropped: Vec<Left>,
     /// The interruption that began the shutdown, for example by a signal; `None` if
     /// [`shutdown_when`](crate::Server::shutdown_when) did.

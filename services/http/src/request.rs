@@ -21,8 +21,8 @@ use crate::incoming::Incoming;
 use crate::pace::Phase;
 use crate::reply::Reply;
 
-/// The reason with which a request's task is cancelled when its client hangs up or resets the stream, or when the
-/// connection breaks.
+/// The reason with which a request's task is cancelled when its client hangs up or resets the
+/// stream, or when the connection breaks.
 pub const CLIENT_GONE: &str = "the client has gone";
 
 /// The name of the tasks that answer requests.
@@ -44,8 +44,9 @@ const REQUEST_NAME: &str = "http request";
 #[derive(Clone, Debug)]
 pub struct Peer<A>(pub A);
 
-/// How many requests of one connection may run at a time, including those that clean up after a reset. Clients need no
-/// more, and without a limit, HTTP/2's "rapid reset" would start any number of tasks.
+/// How many requests of one connection may run at a time, including those that clean up after a
+/// reset. Clients need no more, and without a limit, HTTP/2's "rapid reset" would start any number
+/// of tasks.
 pub(crate) const REQUESTS: u32 = 200;
 
 /// The method and target of a request, and the state of its body.
@@ -83,8 +84,8 @@ pub(crate) struct Requests {
     pub(crate) replies: Cell<usize>,
     /// How many of these wait for the server.
     pub(crate) replies_due: Cell<usize>,
-    /// Whether the client has caught up since the last check: it has all that the server gave, and no request waits for
-    /// it.
+    /// Whether the client has caught up since the last check: it has all that the server gave, and
+    /// no request waits for it.
     pub(crate) is_caught_up: Cell<bool>,
 }
 
@@ -214,7 +215,8 @@ where
     }
 }
 
-/// Waits for a request's task; without a task, answers 503. If hyper drops the future early, the task is cancelled.
+/// Waits for a request's task; without a task, answers 503. If hyper drops the future early, the
+/// task is cancelled.
 pub(crate) struct ResponseFuture<B, E> {
     task: Option<Task<Result<Response<B>, E>>>,
     requests: Rc<Requests>,
@@ -235,7 +237,8 @@ impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
         };
         let status = match outcome {
             Some(Err(TaskError::Interrupted(interrupted))) => {
-                // The connection's task is interrupted: it drops this future, which cancels the request.
+                // The connection's task is interrupted: it drops this future, which cancels the
+                // request.
                 return Poll::Ready(Err(interrupted.into()));
             }
             Some(Ok(answer)) => {

@@ -8,9 +8,11 @@
 //!    error                                              report
 //! ```
 //!
-//! (1) Connections in the backlog are accepted, then the listener is closed. Idle connections are closed after a moment
-//! in which a request may arrive, others after their current request. (2) Requests are interrupted, and connections without one are closed. (3) The rest is dropped
-//! and reported. An interruption during (1) or (2) leads to (3) at once. (4) Open connections go on until they end.
+//! (1) Connections in the backlog are accepted, then the listener is closed. Idle connections are
+//! closed after a moment in which a request may arrive, others after their current request. (2)
+//! Requests are interrupted, and connections without one are closed. (3) The rest is dropped and
+//! reported. An interruption during (1) or (2) leads to (3) at once. (4) Open connections go on
+//! until they end.
 
 use std::fmt::{self, Debug};
 use std::future::{Future, IntoFuture, pending, poll_fn};
@@ -37,8 +39,8 @@ use crate::report::{Report, ServeError};
 /// The default number of connections at a time.
 pub const CONNECTIONS: usize = 10_000;
 
-/// How long a client may take to send the head of a request, and a connection may be idle, by default. Long enough for
-/// people on trains.
+/// How long a client may take to send the head of a request, and a connection may be idle, by
+/// default. Long enough for people on trains.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a client may let a request wait by default: as long as for a head.
@@ -47,48 +49,51 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long after the start of a shutdown requests are interrupted by default.
 pub const SOFT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long after the start of a shutdown requests are dropped by default. Less than the half minute that supervisors
-/// give a process.
+/// How long after the start of a shutdown requests are dropped by default. Less than the half
+/// minute that supervisors give a process.
 pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long a client that sends no request is waited for at a shutdown: longer than most clients take to react to an
-/// answer.
+/// How long a client that sends no request is waited for at a shutdown: longer than most clients
+/// take to react to an answer.
 const LAST_REQUEST: Duration = Duration::from_millis(100);
 
-/// Serves HTTP/1 and HTTP/2 from a listener, with a service for the requests. The server runs when awaited.
+/// Serves HTTP/1 and HTTP/2 from a listener, with a service for the requests. The server runs when
+/// awaited.
 ///
-/// The service is any [`tower_service::Service`], such as an `axum::Router`. Each request calls a clone of the service,
-/// in a task of its own. When the client goes away, that task is cancelled with the reason
-/// [`CLIENT_GONE`](crate::CLIENT_GONE): its await returns [`Interrupted`](pikake_traps::Interrupted), and it may clean
-/// up; until it has ended, its connection counts as open. A handler that panics gives the status 500, and the panic is
-/// logged.
+/// The service is any [`tower_service::Service`], such as an `axum::Router`. Each request calls a
+/// clone of the service, in a task of its own. When the client goes away, that task is cancelled
+/// with the reason [`CLIENT_GONE`](crate::CLIENT_GONE): its await returns
+/// [`Interrupted`](pikake_traps::Interrupted), and it may clean up; until it has ended, its
+/// connection counts as open. A handler that panics gives the status 500, and the panic is logged.
 ///
-/// An `axum::Router` without a state makes its routes anew for each request, unless `with_state(())` was called.
+/// An `axum::Router` without a state makes its routes anew for each request, unless
+/// `with_state(())` was called.
 ///
-/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its connections has to
-/// set `TCP_NODELAY` itself.
+/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps
+/// its connections has to set `TCP_NODELAY` itself.
 ///
 /// # Limits
 ///
-/// A client holds a connection only as long as it uses it, see [`connections`](Server::connections),
-/// [`header_timeout`](Server::header_timeout) and [`stall_timeout`](Server::stall_timeout). At most
-/// 200 requests of a connection run at a time; more are answered with the status 503. hyper's own
-/// limits apply as well: a hundred headers, of half a megabyte (HTTP/2: 16 KiB) in all. The service
-/// limits the request's body.
+/// A client holds a connection only as long as it uses it, see
+/// [`connections`](Server::connections), [`header_timeout`](Server::header_timeout) and
+/// [`stall_timeout`](Server::stall_timeout). At most 200 requests of a connection run at a time;
+/// more are answered with the status 503. hyper's own limits apply as well: a hundred headers, of
+/// half a megabyte (HTTP/2: 16 KiB) in all. The service limits the request's body.
 ///
 /// The server upgrades no connection to another protocol, such as WebSocket.
 ///
 /// # Shutdown
 ///
-/// The server shuts down when the future of [`shutdown_when`](Server::shutdown_when) completes, or when its own task is
-/// interrupted, for example by a signal. The server then accepts the connections in the listener's backlog, as far as
-/// there is room, so that requests already sent are answered; closes the listener, which resets connections left there;
-/// and lets the requests end. The server interrupts them at the [soft deadline](Server::soft_deadline), and drops them
-/// at the [hard one](Server::hard_deadline). Another interruption drops them at once. Dropping the server closes
-/// connections and interrupts requests, without waiting for them.
+/// The server shuts down when the future of [`shutdown_when`](Server::shutdown_when) completes, or
+/// when its own task is interrupted, for example by a signal. The server then accepts the
+/// connections in the listener's backlog, as far as there is room, so that requests already sent
+/// are answered; closes the listener, which resets connections left there; and lets the requests
+/// end. The server interrupts them at the [soft deadline](Server::soft_deadline), and drops them at
+/// the [hard one](Server::hard_deadline). Another interruption drops them at once. Dropping the
+/// server closes connections and interrupts requests, without waiting for them.
 ///
-/// A server that was shut down has done its work: it returns its [`Report`], with the interruption as
-/// [`ended_by`](Report::ended_by). So `serve(listener, service).await?` in a `main` with
+/// A server that was shut down has done its work: it returns its [`Report`], with the interruption
+/// as [`ended_by`](Report::ended_by). So `serve(listener, service).await?` in a `main` with
 /// `#[pikake::main(signals)]` ends with the exit code 0 after a SIGTERM.
 ///
 /// # Examples
@@ -122,8 +127,9 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 ///
 /// # Cancellation
 ///
-/// An interruption point; see above. A [`timeout_after`](pikake_traps::timeout_after) around the server reports
-/// `TimedOut` as always, and drops the server's report; [`timed`](pikake_traps::timed) keeps it.
+/// An interruption point; see above. A [`timeout_after`](pikake_traps::timeout_after) around the
+/// server reports `TimedOut` as always, and drops the server's report;
+/// [`timed`](pikake_traps::timed) keeps it.
 ///
 /// # Errors
 ///
@@ -165,21 +171,24 @@ pub struct Server<L, S, H = Plain> {
 
 #[cfg(feature = "tls")]
 impl<L, S> Server<L, S> {
-    /// Serves HTTPS: each connection begins with a TLS handshake as this [`Identity`](pikake_net::tls::Identity).
+    /// Serves HTTPS: each connection begins with a TLS handshake as this
+    /// [`Identity`](pikake_net::tls::Identity).
     ///
-    /// The client chooses HTTP/2 or HTTP/1 in the handshake, among [`ALPN`](crate::ALPN). For other options, such as
-    /// certificates of clients, pass a [`TlsAcceptorBuilder`](pikake_net::tls::TlsAcceptorBuilder); a
+    /// The client chooses HTTP/2 or HTTP/1 in the handshake, among [`ALPN`](crate::ALPN). For other
+    /// options, such as certificates of clients, pass a
+    /// [`TlsAcceptorBuilder`](pikake_net::tls::TlsAcceptorBuilder); a
     /// [`TlsAcceptor`](pikake_net::tls::TlsAcceptor) is taken as it is, with its protocols.
     ///
-    /// A handshake takes place in the connection's own task, within the acceptor's timeout, so a client that does not
-    /// finish it delays no other. Its connection counts as open. A shutdown ends it after a moment.
+    /// A handshake takes place in the connection's own task, within the acceptor's timeout, so a
+    /// client that does not finish it delays no other. Its connection counts as open. A shutdown
+    /// ends it after a moment.
     ///
     /// With the feature `tls`.
     ///
     /// # Errors
     ///
-    /// The server returns the error of a key that does not match its certificate when it is awaited. Failed handshakes
-    /// are logged.
+    /// The server returns the error of a key that does not match its certificate when it is
+    /// awaited. Failed handshakes are logged.
     ///
     /// # Examples
     ///
@@ -206,23 +215,27 @@ impl<L, S, H> Server<L, S, H> {
         Self { connections, ..self }
     }
 
-    /// Sets how long a client may take to send the head of a request, including the first one, and so how long a
-    /// connection may be idle. `None`: for ever, so a single client can occupy all connections.
+    /// Sets how long a client may take to send the head of a request, including the first one, and
+    /// so how long a connection may be idle. `None`: for ever, so a single client can occupy all
+    /// connections.
     ///
-    /// Bytes without a request, such as HTTP/2's pings, do not extend it. Closing an idle connection may take up to half
-    /// longer, and as long again if the client does not answer HTTP/2's announcement of the end.
+    /// Bytes without a request, such as HTTP/2's pings, do not extend it. Closing an idle
+    /// connection may take up to half longer, and as long again if the client does not answer
+    /// HTTP/2's announcement of the end.
     pub fn header_timeout(mut self, header_timeout: impl Into<Option<Duration>>) -> Self {
         self.limits.idle = header_timeout.into();
         self
     }
 
-    /// Sets how long a client may let a request wait, by not sending a body that the handler reads or by not reading
-    /// the response. `None`: for ever.
+    /// Sets how long a client may let a request wait, by not sending a body that the handler reads
+    /// or by not reading the response. `None`: for ever.
     ///
-    /// Time in which the connection waits for the handler or the response's body does not count. Bytes that get through
-    /// earn time, a second for each [`MINIMUM_PACE`]: a slow client is served to the end if it takes each buffer of the
-    /// system within the limit, and one that sends or reads single bytes is not. A client that has read its responses has the whole time again; requests that it begins or
-    /// resets give it none. The connection is then closed, and its handlers are cancelled, up to half later than the limit.
+    /// Time in which the connection waits for the handler or the response's body does not count.
+    /// Bytes that get through earn time, a second for each [`MINIMUM_PACE`]: a slow client is
+    /// served to the end if it takes each buffer of the system within the limit, and one that sends
+    /// or reads single bytes is not. A client that has read its responses has the whole time again;
+    /// requests that it begins or resets give it none. The connection is then closed, and its
+    /// handlers are cancelled, up to half later than the limit.
     ///
     /// [`MINIMUM_PACE`]: crate::MINIMUM_PACE
     pub fn stall_timeout(mut self, stall_timeout: impl Into<Option<Duration>>) -> Self {
@@ -287,7 +300,8 @@ where
                     serve_connection(connection, handshake.clone(), peer, service, gate, limits)
                 }
             };
-            // In a task of its own, so that an interruption of this task does not reach the connections.
+            // In a task of its own, so that an interruption of this task does not reach the
+            // connections.
             let accepting = pikake_net::serve(listener, connections, handler);
             let mut accepting =
                 Builder::new().name("http server").spawn(accepting).cancel_on_drop();
@@ -299,7 +313,8 @@ where
             let ended_by = match ended.await {
                 None => None,
                 Some(Err(TaskError::Interrupted(interrupted))) => Some(interrupted),
-                // A kernel that shuts down cancels the accept loop as any task, and its connections.
+                // A kernel that shuts down cancels the accept loop as any task, and its
+                // connections.
                 Some(Err(TaskError::Cancelled(interrupted))) => {
                     return Ok(Report { ended_by: Some(interrupted), ..gate.report() });
                 }

@@ -13,8 +13,8 @@ use pikake_traps::{
 
 /// The kernel's clock and timers, for hyper.
 ///
-/// hyper measures time in [`Instant`]s. This timer computes them from its creation and the kernel's clock, so hyper
-/// follows a virtual clock (in a simulation or a test), too.
+/// hyper measures time in [`Instant`]s. This timer computes them from its creation and the kernel's
+/// clock, so hyper follows a virtual clock (in a simulation or a test), too.
 ///
 /// The timers cannot be interrupted, see [`elapse`](pikake_traps::elapse).
 ///

@@ -1,12 +1,12 @@
-//! How fast a broker is: messages confirmed, and consumed and acknowledged, per second, and what that
-//! costs this process.
+//! How fast a broker is: messages confirmed, and consumed and acknowledged, per second, and what
+//! that costs this process.
 //!
 //! ```text
 //! cargo run --release -p pikake-jobs --example broker_rate -- sqlite:///tmp/rate.db 20000
 //! ```
 //!
-//! The time is the process' (all its threads), so for `sqlite://` the database is in it; for `amqp://`
-//! the server is another process.
+//! The time is the process' (all its threads), so for `sqlite://` the database is in it; for
+//! `amqp://` the server is another process.
 
 use std::error::Error;
 use std::rc::Rc;

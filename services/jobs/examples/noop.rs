@@ -1,7 +1,8 @@
 //! What a job costs: jobs that do nothing, sent and run in one process on the broker in memory.
 //!
-//! `cargo run --release -p pikake-jobs --example noop [jobs] [events]` prints the processor time of one thread per job, for
-//! sending and for running, with the JSON of both. With `events`, the worker sends events of its jobs.
+//! `cargo run --release -p pikake-jobs --example noop [jobs] [events]` prints the processor time of
+//! one thread per job, for sending and for running, with the JSON of both. With `events`, the
+//! worker sends events of its jobs.
 
 use std::time::Duration;
 

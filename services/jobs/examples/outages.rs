@@ -4,10 +4,10 @@
 //! cargo run --release -p pikake-jobs --example outages
 //! ```
 //!
-//! Starts a RabbitMQ, which `cargo xtask install` installs. Prints how many jobs were done in each second of an
-//! alarm, with one connection and with two, in an application that sends a job now and then; and how long it takes from
-//! the moment at which the broker's port answers again to the next job, after the broker was killed and after the
-//! connection was cut by a proxy.
+//! Starts a RabbitMQ, which `cargo xtask install` installs. Prints how many jobs were done in each
+//! second of an alarm, with one connection and with two, in an application that sends a job now and
+//! then; and how long it takes from the moment at which the broker's port answers again to the next
+//! job, after the broker was killed and after the connection was cut by a proxy.
 
 #[path = "../tests/support/server.rs"]
 mod server;

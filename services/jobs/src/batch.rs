@@ -12,35 +12,43 @@ use crate::job::{Returned, returned};
 use crate::wire::arguments::WrongArguments;
 use crate::wire::failure::Failure;
 
-/// How a worker gathers the messages of a batch, and the functions that read a message and run them all.
+/// How a worker gathers the messages of a batch, and the functions that read a message and run them
+/// all.
 ///
-/// Made by `#[pikake::job(batch(size = 100, wait = "5s"))]`, on an `async fn` with one argument, a `Vec`. Each message has
-/// one element of it, and callers send single jobs as always. So do Celery's clients, with one argument.
+/// Made by `#[pikake::job(batch(size = 100, wait = "5s"))]`, on an `async fn` with one argument, a
+/// `Vec`. Each message has one element of it, and callers send single jobs as always. So do
+/// Celery's clients, with one argument.
 ///
 /// # When it runs
 ///
-/// A worker runs a batch when it has `size` messages of the job, or when `wait` is over since the first one came, or when a
-/// warm shutdown begins. Messages of several queues may meet, in any order; two of one id do not. A batch counts as one job against the
-/// concurrency, and takes one turn of the job's rate; messages that gather count as none. A batch has no more messages than
-/// the worker's prefetch: with [`App::prefetch`](crate::App::prefetch) below `size`, batches are smaller, and the worker says
-/// so. Without it, the job's queue has a prefetch that is larger by two batches.
+/// A worker runs a batch when it has `size` messages of the job, or when `wait` is over since the
+/// first one came, or when a warm shutdown begins. Messages of several queues may meet, in any
+/// order; two of one id do not. A batch counts as one job against the concurrency, and takes one
+/// turn of the job's rate; messages that gather count as none. A batch has no more messages than
+/// the worker's prefetch: with [`App::prefetch`](crate::App::prefetch) below `size`, batches are
+/// smaller, and the worker says so. Without it, the job's queue has a prefetch that is larger by
+/// two batches.
 ///
 /// # What each message keeps
 ///
-/// * **Its acknowledgement.** A message stays unacknowledged until its outcome is stored, so a lost worker loses none. With
-///   `acks = "early"` it is acknowledged when the batch begins.
-/// * **Its outcome.** The function returns nothing, or a `Vec` with the value of each message. A value that is written as
-///   a `Result` may be the failure of that message. A failure of the whole function (a `Result` around all) or a panic is the
-///   failure of every message. Workflows go on from each message alone. A `Vec` of another length is a panic.
+/// * **Its acknowledgement.** A message stays unacknowledged until its outcome is stored, so a lost
+///   worker loses none. With `acks = "early"` it is acknowledged when the batch begins.
+/// * **Its outcome.** The function returns nothing, or a `Vec` with the value of each message. A
+///   value that is written as a `Result` may be the failure of that message. A failure of the whole
+///   function (a `Result` around all) or a panic is the failure of every message. Workflows go on
+///   from each message alone. A `Vec` of another length is a panic.
 /// * **Its retries**, with its own count, delay and id. A retry joins a later batch.
-/// * **Its arguments.** A message whose argument is wrong is moved to the dead, and the batch runs without it.
-/// * **Its expiry and cancel.** Both are checked when the batch begins. A message that is cancelled while the batch gathers
-///   is revoked. One that is cancelled while the function runs is revoked at once; the function goes on for the others, and
-///   its value for that message is dropped. The function itself is interrupted when no other message is left.
-/// * **Its time limits**, which count from the begin of the batch. The function is interrupted when the soft limits of all
-///   messages are over, and a value that it returns counts. It is dropped when all their hard limits are.
-/// * **Its events and figures.** A message that gathers is shown as reserved, and one whose batch runs as active. Each counts
-///   as a job in all statistics.
+/// * **Its arguments.** A message whose argument is wrong is moved to the dead, and the batch runs
+///   without it.
+/// * **Its expiry and cancel.** Both are checked when the batch begins. A message that is cancelled
+///   while the batch gathers is revoked. One that is cancelled while the function runs is revoked
+///   at once; the function goes on for the others, and its value for that message is dropped. The
+///   function itself is interrupted when no other message is left.
+/// * **Its time limits**, which count from the begin of the batch. The function is interrupted when
+///   the soft limits of all messages are over, and a value that it returns counts. It is dropped
+///   when all their hard limits are.
+/// * **Its events and figures.** A message that gathers is shown as reserved, and one whose batch
+///   runs as active. Each counts as a job in all statistics.
 ///
 /// In the function, [`current_batch`](crate::current_batch) has the facts of each message, and
 /// [`try_current_job`](crate::try_current_job) is `None`: jobs that it sends have no parent.
@@ -86,7 +94,8 @@ pub struct RunBatch {
 /// Reads `args` and `kwargs`, and gives the element of the batch.
 pub type ReadCall = fn(&str, &str) -> Result<Box<dyn Any>, WrongArguments>;
 
-/// Runs a batch of elements. Its output is the result of each in their order, or the failure of all.
+/// Runs a batch of elements. Its output is the result of each in their order, or the failure of
+/// all.
 pub type RunCalls = fn(Vec<Box<dyn Any>>) -> LocalFuture<'static, Result<Vec<Returned>, Failure>>;
 
 impl RunBatch {
@@ -113,7 +122,8 @@ impl fmt::Debug for RunBatch {
     }
 }
 
-/// The elements of a batch. Called by the expansion of `#[pikake::job]`, as are all functions below.
+/// The elements of a batch. Called by the expansion of `#[pikake::job]`, as are all functions
+/// below.
 #[doc(hidden)]
 pub fn elements<T: 'static>(calls: Vec<Box<dyn Any>>) -> Vec<T> {
     let element = |call: Box<dyn Any>| *call.downcast().expect("the job's own `read` made it");

@@ -1,18 +1,21 @@
 //! The contract of brokers, which memory, SQLite and RabbitMQ keep.
 //!
-//! A broker belongs to one kernel (`!Send`). The trait is object-safe, since a URL chooses the broker at run time.
+//! A broker belongs to one kernel (`!Send`). The trait is object-safe, since a URL chooses the
+//! broker at run time.
 //!
 //! # At least once
 //!
-//! A message that `publish` confirmed is delivered until a consumer acknowledges it or moves it to the dead: to one
-//! consumer at a time, and again (with [`Delivery::attempt`] one higher) if that consumer is lost. Besides, a message
-//! ends by its `expires` (a worker may still get it, and revokes the job), by `purge`, and with a `memory://` process.
+//! A message that `publish` confirmed is delivered until a consumer acknowledges it or moves it to
+//! the dead: to one consumer at a time, and again (with [`Delivery::attempt`] one higher) if that
+//! consumer is lost. Besides, a message ends by its `expires` (a worker may still get it, and
+//! revokes the job), by `purge`, and with a `memory://` process.
 //!
 //! # Interruption
 //!
-//! Every wait is an interruption point. Interrupted, `publish` is uncertain, and the error has the message.
-//! Interrupted, `next` loses nothing: the next call returns a message that has arrived. `ack`, `give_back` and `bury` are not
-//! interruption points where the broker can do them without waiting.
+//! Every wait is an interruption point. Interrupted, `publish` is uncertain, and the error has the
+//! message. Interrupted, `next` loses nothing: the next call returns a message that has arrived.
+//! `ack`, `give_back` and `bury` are not interruption points where the broker can do them without
+//! waiting.
 
 pub(crate) mod bus;
 mod error;
@@ -36,15 +39,16 @@ pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A broker; see the module for the rules that hold for all methods.
 pub trait Broker: fmt::Debug {
-    /// Declares a queue, if there is none of this name. A queue with other options is an error, unless
-    /// [`QueueOptions::as_found`].
+    /// Declares a queue, if there is none of this name. A queue with other options is an error,
+    /// unless [`QueueOptions::as_found`].
     fn declare<'a>(
         &'a self,
         queue: &'a str,
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>>;
 
-    /// The highest priority of a declared queue's messages; 0 without priorities, `None` if the broker cannot say.
+    /// The highest priority of a declared queue's messages; 0 without priorities, `None` if the
+    /// broker cannot say.
     fn max_priority<'a>(
         &'a self,
         queue: &'a str,
@@ -53,7 +57,8 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(None) })
     }
 
-    /// Publishes a message to a queue; resolves once the broker has confirmed it. Many calls may be under way at once.
+    /// Publishes a message to a queue; resolves once the broker has confirmed it. Many calls may be
+    /// under way at once.
     ///
     /// With `not_before` in the future, the message stays at the broker until then.
     fn publish<'a>(
@@ -63,9 +68,11 @@ pub trait Broker: fmt::Debug {
         not_before: Option<SystemTime>,
     ) -> LocalFuture<'a, Result<(), PublishError>>;
 
-    /// Publishes the message of a unique job, unless another job has the lock. Both happen, or neither.
+    /// Publishes the message of a unique job, unless another job has the lock. Both happen, or
+    /// neither.
     ///
-    /// RabbitMQ takes the lock first; if the publishing then fails, the lock may stay until its end.
+    /// RabbitMQ takes the lock first; if the publishing then fails, the lock may stay until its
+    /// end.
     fn publish_unique<'a>(
         &'a self,
         queue: &'a str,
@@ -93,8 +100,8 @@ pub trait Broker: fmt::Debug {
     /// Acknowledges a message, which removes it.
     fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Whether this consumer still has a message, as far as is known here. RabbitMQ requeues the messages of a lost
-    /// connection, so a worker begins none of them that waits.
+    /// Whether this consumer still has a message, as far as is known here. RabbitMQ requeues the
+    /// messages of a lost connection, so a worker begins none of them that waits.
     fn holds(&self, receipt: Receipt) -> bool {
         let _ = receipt;
         true
@@ -103,8 +110,8 @@ pub trait Broker: fmt::Debug {
     /// Requeues a message, at its old position where the broker supports that.
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Moves a message to the dead of its queue, with the reason. If the broker refuses, the message is still delivered
-    /// to this consumer, which must requeue it.
+    /// Moves a message to the dead of its queue, with the reason. If the broker refuses, the
+    /// message is still delivered to this consumer, which must requeue it.
     fn bury(
         &self,
         receipt: Receipt,
@@ -120,8 +127,9 @@ pub trait Broker: fmt::Debug {
     /// How many messages a queue has.
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 
-    /// How many messages each of these queues has, in their order; the inner error is that of a queue which is not there.
-    /// A broker whose delayed messages wait together counts them once for all.
+    /// How many messages each of these queues has, in their order; the inner error is that of a
+    /// queue which is not there. A broker whose delayed messages wait together counts them once for
+    /// all.
     fn counts_of<'a>(
         &'a self,
         queues: &'a [String],
@@ -138,9 +146,10 @@ pub trait Broker: fmt::Debug {
         })
     }
 
-    /// Removes the ready and delayed messages of a queue, and returns how many. Waiters of their jobs are notified that
-    /// these were revoked, unless the broker cannot say which they were (RabbitMQ). The jobs that follow them in a workflow
-    /// are not run, and their waiters and chords are not notified. Interrupted, some may remain.
+    /// Removes the ready and delayed messages of a queue, and returns how many. Waiters of their
+    /// jobs are notified that these were revoked, unless the broker cannot say which they were
+    /// (RabbitMQ). The jobs that follow them in a workflow are not run, and their waiters and
+    /// chords are not notified. Interrupted, some may remain.
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
     /// Lists the dead of a queue, oldest first, `limit` at most.
@@ -157,13 +166,14 @@ pub trait Broker: fmt::Debug {
         job: Option<&'a JobId>,
     ) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
-    /// Prepares for the outcome of a job that is about to be published, so that an early outcome is not lost.
+    /// Prepares for the outcome of a job that is about to be published, so that an early outcome is
+    /// not lost.
     ///
     /// Sets [`Message::reply_to`] if the broker needs it.
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>>;
 
-    /// Prepares for the outcome of a job that another job sends. Returns the `reply_to` that the job's message has to have,
-    /// if the broker needs it.
+    /// Prepares for the outcome of a job that another job sends. Returns the `reply_to` that the
+    /// job's message has to have, if the broker needs it.
     fn expect_later<'a>(
         &'a self,
         job: &'a JobId,
@@ -185,11 +195,12 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Adds a member of a chord. Once all members are there, returns them in their order: the caller then sends the job that
-    /// follows them, calls [`end_chord`](Self::end_chord), and drops the value. A caller that has to give up drops it
-    /// earlier.
+    /// Adds a member of a chord. Once all members are there, returns them in their order: the
+    /// caller then sends the job that follows them, calls [`end_chord`](Self::end_chord), and drops
+    /// the value. A caller that has to give up drops it earlier.
     ///
-    /// A member that is added again counts once. Two calls may both return all members, if a caller was lost in between.
+    /// A member that is added again counts once. Two calls may both return all members, if a caller
+    /// was lost in between.
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,
@@ -203,13 +214,14 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether chords are counted where Celery counts them, so that its workers may run members. By default they are not.
+    /// Whether chords are counted where Celery counts them, so that its workers may run members. By
+    /// default they are not.
     fn shares_chords(&self) -> bool {
         false
     }
 
-    /// Stores the outcome of a message's job, or sends it to the waiter. A broker that keeps no outcomes may take it for sent
-    /// while it waits in this process (see [`flush`](Self::flush)).
+    /// Stores the outcome of a message's job, or sends it to the waiter. A broker that keeps no
+    /// outcomes may take it for sent while it waits in this process (see [`flush`](Self::flush)).
     fn store<'a>(
         &'a self,
         message: &'a Message,
@@ -222,20 +234,21 @@ pub trait Broker: fmt::Debug {
         job: &'a JobId,
     ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>>;
 
-    /// Waits for the final outcome of a job (success, failure or revoked). May be called again after an interruption.
+    /// Waits for the final outcome of a job (success, failure or revoked). May be called again
+    /// after an interruption.
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>>;
 
     /// Cancels one `expect`. Call exactly once per `expect`.
     fn forget(&self, job: &JobId);
 
-    /// Sets how long outcomes that this broker stores from now on are kept. Without this call, the broker has a length of its
-    /// own.
+    /// Sets how long outcomes that this broker stores from now on are kept. Without this call, the
+    /// broker has a length of its own.
     fn keep_outcomes(&self, length: Duration) {
         let _ = length;
     }
 
-    /// Whether [`outcome`](Self::outcome) knows the outcomes of jobs that were not expected here, such as those of
-    /// other processes. By default it does.
+    /// Whether [`outcome`](Self::outcome) knows the outcomes of jobs that were not expected here,
+    /// such as those of other processes. By default it does.
     fn keeps_outcomes(&self) -> bool {
         true
     }
@@ -243,22 +256,25 @@ pub trait Broker: fmt::Debug {
     /// The state of the connection, for people (`open`, `blocked: memory`, `connecting (3)`).
     fn state(&self) -> String;
 
-    /// Updates [`state`](Self::state) with a round trip. RabbitMQ reports that it is short of memory or disk only to
-    /// connections that have published.
+    /// Updates [`state`](Self::state) with a round trip. RabbitMQ reports that it is short of
+    /// memory or disk only to connections that have published.
     fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Waits until outcomes that the broker did not take yet, and that wait in this process, have been sent.
+    /// Waits until outcomes that the broker did not take yet, and that wait in this process, have
+    /// been sent.
     fn flush(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Closes the connection, once all acknowledgements and published messages have reached the broker. Messages
-    /// published after this call may fail with [`BrokerError::Closed`], also if the call was interrupted.
+    /// Closes the connection, once all acknowledgements and published messages have reached the
+    /// broker. Messages published after this call may fail with [`BrokerError::Closed`], also if
+    /// the call was interrupted.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// The way of control messages and events; `None` if the broker has none, and its workers cannot be controlled.
+    /// The way of control messages and events; `None` if the broker has none, and its workers
+    /// cannot be controlled.
     fn bus(&self) -> Option<&dyn Bus> {
         None
     }
@@ -274,11 +290,13 @@ pub trait Deliveries: fmt::Debug {
     /// The next message; `None` once the consumer has been cancelled.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>>;
 
-    /// Takes no more messages, even if this call fails: `next` returns those that have arrived, then `None`.
+    /// Takes no more messages, even if this call fails: `next` returns those that have arrived,
+    /// then `None`.
     fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>>;
 }
 
-/// A message that one consumer holds, until the consumer acknowledges, requeues or buries it, or is lost.
+/// A message that one consumer holds, until the consumer acknowledges, requeues or buries it, or is
+/// lost.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -288,8 +306,9 @@ pub struct Delivery {
     pub queue: String,
     /// How often the message was delivered before, as far as the broker knows.
     pub attempt: u32,
-    /// Whether the broker remembers `attempt`. If not, the worker publishes the message again with the count in a
-    /// header, before the job runs (RabbitMQ's classic queues, for messages that were delivered before).
+    /// Whether the broker remembers `attempt`. If not, the worker publishes the message again with
+    /// the count in a header, before the job runs (RabbitMQ's classic queues, for messages that
+    /// were delivered before).
     pub is_counted: bool,
     /// The message, unchecked (see [`Request::read`](crate::Request::read)).
     pub message: Message,
@@ -325,21 +344,24 @@ pub struct Receipt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueOptions {
-    /// Whether the queue is replicated. RabbitMQ: a quorum queue, else a durable classic one, as Celery declares
-    /// its queues. Other brokers ignore this.
+    /// Whether the queue is replicated. RabbitMQ: a quorum queue, else a durable classic one, as
+    /// Celery declares its queues. Other brokers ignore this.
     pub replicated: bool,
-    /// The highest priority of a message; 0: no priorities, and jobs with a priority cannot be sent to the queue. Not with
-    /// RabbitMQ's quorum queues.
+    /// The highest priority of a message; 0: no priorities, and jobs with a priority cannot be sent
+    /// to the queue. Not with RabbitMQ's quorum queues.
     pub max_priority: u8,
-    /// Whether an existing queue is used as it is. The other options then apply to a new queue only.
+    /// Whether an existing queue is used as it is. The other options then apply to a new queue
+    /// only.
     pub as_found: bool,
-    /// Whether one consumer gets all messages, and the next one gets them when the first is gone. All who consume the
-    /// queue declare it so. SQLite hands over once no other process holds messages of the queue.
+    /// Whether one consumer gets all messages, and the next one gets them when the first is gone.
+    /// All who consume the queue declare it so. SQLite hands over once no other process holds
+    /// messages of the queue.
     pub single_consumer: bool,
 }
 
 impl QueueOptions {
-    /// The default options: not replicated, without priorities, and an existing queue must have the same.
+    /// The default options: not replicated, without priorities, and an existing queue must have the
+    /// same.
     pub const fn new() -> Self {
         Self { replicated: false, max_priority: 0, as_found: false, single_consumer: false }
     }
@@ -427,10 +449,11 @@ pub enum BrokerError {
     Lost(String),
     /// The broker refuses, and would do so again (no such queue, other options, no permission).
     Refused(String),
-    /// The receipt is of an earlier connection or was used: this consumer no longer has the message.
+    /// The receipt is of an earlier connection or was used: this consumer no longer has the
+    /// message.
     Stale,
-    /// The outcome cannot arrive here: it was not expected before the job was sent, it was forgotten, or its
-    /// connection was lost.
+    /// The outcome cannot arrive here: it was not expected before the job was sent, it was
+    /// forgotten, or its connection was lost.
     NoOutcome,
     /// The connection has been closed.
     Closed,
@@ -443,7 +466,8 @@ pub enum BrokerError {
 pub(crate) struct Opening {
     /// Whether messages are published over a connection of their own.
     pub(crate) is_split: bool,
-    /// How long a message waits while the broker accepts none; `None`: the default of the AMQP client.
+    /// How long a message waits while the broker accepts none; `None`: the default of the AMQP
+    /// client.
     pub(crate) blocked_timeout: Option<Duration>,
 }
 
@@ -453,8 +477,8 @@ pub(crate) struct Opening {
 pub struct PublishError {
     /// The message.
     pub message: Box<Message>,
-    /// Whether the message may have arrived nevertheless. With RabbitMQ also `true` for a refused message: the
-    /// broker closes the channel, and does not say which messages arrived before.
+    /// Whether the message may have arrived nevertheless. With RabbitMQ also `true` for a refused
+    /// message: the broker closes the channel, and does not say which messages arrived before.
     pub is_uncertain: bool,
     /// Why the message was not confirmed.
     pub cause: PublishFailure,

@@ -1,8 +1,9 @@
-//! Celery's canvas: what follows from the end of a job, as a list of actions, and workflows as messages.
+//! Celery's canvas: what follows from the end of a job, as a list of actions, and workflows as
+//! messages.
 //!
-//! No broker is needed for it. A worker or a sender carries the actions out, in their order, and each again until the
-//! broker has answered. The same job gives the same actions with the same ids, so that a second run of it sends no
-//! other jobs.
+//! No broker is needed for it. A worker or a sender carries the actions out, in their order, and
+//! each again until the broker has answered. The same job gives the same actions with the same ids,
+//! so that a second run of it sends no other jobs.
 
 pub(crate) mod apply;
 pub(crate) mod embed;
@@ -20,8 +21,8 @@ use crate::wire::signature::Raw;
 #[derive(Debug)]
 pub(crate) enum Action {
     Publish(Box<Outgoing>),
-    /// Store the outcome of the job of a message that is not to run any more. The message has an id and a `reply_to`, if
-    /// anything.
+    /// Store the outcome of the job of a message that is not to run any more. The message has an id
+    /// and a `reply_to`, if anything.
     Store(Box<Message>, Rc<Outcome>),
     /// Tell the broker how many members a chord has.
     BeginChord(String, u32),

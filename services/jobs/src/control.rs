@@ -1,7 +1,9 @@
-//! Control: what operators and programs see of a broker's workers, and the commands that they send them.
+//! Control: what operators and programs see of a broker's workers, and the commands that they send
+//! them.
 //!
-//! Messages are those of Celery's remote control on every broker, so one side of the code serves all of them: [`Control`] here
-//! asks, and the control task of a worker (`serve.rs`, `answers.rs`) answers. The broker's bus carries the messages.
+//! Messages are those of Celery's remote control on every broker, so one side of the code serves
+//! all of them: [`Control`] here asks, and the control task of a worker (`serve.rs`, `answers.rs`)
+//! answers. The broker's bus carries the messages.
 
 mod answers;
 pub(crate) mod command;
@@ -34,11 +36,13 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The largest reply that is read, in bytes.
 const LARGEST_REPLY: usize = 16 << 20;
 
-/// Asks and controls the workers of an application's broker, Celery's included. Made by [`App::control`].
+/// Asks and controls the workers of an application's broker, Celery's included. Made by
+/// [`App::control`].
 ///
-/// A question goes to all workers, or to those of [`to`](Self::to). Answers are collected until all known workers have
-/// answered, at most for a second ([`wait`](Self::wait)). A worker that is too slow, or was started a moment ago, may be
-/// missing in the answer. Without workers there is no answer, and no error.
+/// A question goes to all workers, or to those of [`to`](Self::to). Answers are collected until all
+/// known workers have answered, at most for a second ([`wait`](Self::wait)). A worker that is too
+/// slow, or was started a moment ago, may be missing in the answer. Without workers there is no
+/// answer, and no error.
 ///
 /// # Examples
 ///
@@ -63,7 +67,8 @@ const LARGEST_REPLY: usize = 16 << 20;
 ///
 /// # Errors
 ///
-/// Every method returns the broker's errors; [`BrokerError::Refused`] on a broker without a [`Bus`](crate::Bus).
+/// Every method returns the broker's errors; [`BrokerError::Refused`] on a broker without a
+/// [`Bus`](crate::Bus).
 #[derive(Debug, Clone)]
 #[must_use = "a control does nothing until it is asked"]
 pub struct Control {
@@ -127,8 +132,8 @@ impl Control {
         Ok(workers.into_values().collect())
     }
 
-    /// The jobs that run: 5,000 of each worker at most. Of a job whose message has more than 64 KiB, the arguments are those
-    /// that its sender has written for people.
+    /// The jobs that run: 5,000 of each worker at most. Of a job whose message has more than 64
+    /// KiB, the arguments are those that its sender has written for people.
     pub async fn running(&self) -> Result<Vec<JobInfo>, BrokerError> {
         self.jobs("active", JobState::Running).await
     }
@@ -138,8 +143,8 @@ impl Control {
         self.jobs("reserved", JobState::Reserved).await
     }
 
-    /// The jobs that workers hold until their time: those of Celery's workers. Workers of this library leave such jobs at the
-    /// broker ([`Counts::delayed`](crate::Counts)).
+    /// The jobs that workers hold until their time: those of Celery's workers. Workers of this
+    /// library leave such jobs at the broker ([`Counts::delayed`](crate::Counts)).
     pub async fn scheduled(&self) -> Result<Vec<JobInfo>, BrokerError> {
         self.jobs("scheduled", JobState::Scheduled).await
     }
@@ -165,24 +170,25 @@ impl Control {
 
     /// Revokes a job: no worker begins it any more.
     ///
-    /// With `terminate`, a job that runs is interrupted where it runs. A job in a task has five seconds for its end, and is
-    /// then aborted. A job in a thread is asked to end ([`CurrentJob::is_cancelled`](crate::CurrentJob::is_cancelled)); the
-    /// worker does not wait for the thread, and does not use its value. A worker process is killed. The job's outcome says
-    /// that it was revoked, unless it returns a value all the same.
+    /// With `terminate`, a job that runs is interrupted where it runs. A job in a task has five
+    /// seconds for its end, and is then aborted. A job in a thread is asked to end
+    /// ([`CurrentJob::is_cancelled`](crate::CurrentJob::is_cancelled)); the worker does not wait
+    /// for the thread, and does not use its value. A worker process is killed. The job's outcome
+    /// says that it was revoked, unless it returns a value all the same.
     ///
-    /// Workers keep 50,000 ids, each for a week. On RabbitMQ, workers tell those that start later; when all workers have
-    /// ended, the file of [`App::state_file`] has the ids.
+    /// Workers keep 50,000 ids, each for a week. On RabbitMQ, workers tell those that start later;
+    /// when all workers have ended, the file of [`App::state_file`] has the ids.
     pub async fn revoke(&self, id: &str, terminate: bool) -> Result<Vec<Answer>, BrokerError> {
         self.share(SharedFact::Revoked(id.to_owned())).await?;
         self.tell("revoke", json!({"task_id": id, "terminate": terminate, "signal": "SIGTERM"}))
             .await
     }
 
-    /// Pauses a queue: no worker of this library takes messages from it until it is resumed, also none that starts later.
-    /// Running jobs go on; those that have not begun are requeued.
+    /// Pauses a queue: no worker of this library takes messages from it until it is resumed, also
+    /// none that starts later. Running jobs go on; those that have not begun are requeued.
     ///
-    /// On RabbitMQ, workers tell those that start later; when all workers have ended, the file of [`App::state_file`] has
-    /// the queue.
+    /// On RabbitMQ, workers tell those that start later; when all workers have ended, the file of
+    /// [`App::state_file`] has the queue.
     pub async fn pause(&self, queue: &str) -> Result<Vec<Answer>, BrokerError> {
         self.share(SharedFact::Paused(queue.to_owned())).await?;
         self.tell(answers::PAUSE, json!({ "queue": queue })).await
@@ -212,7 +218,8 @@ impl Control {
         bus_of(&*broker)?.share(&fact).await.map(drop)
     }
 
-    /// Ends the workers: they take no more jobs, and running jobs have the worker's grace. There is no answer.
+    /// Ends the workers: they take no more jobs, and running jobs have the worker's grace. There is
+    /// no answer.
     pub async fn shutdown(&self) -> Result<(), BrokerError> {
         self.send("shutdown", json!({})).await
     }
@@ -227,8 +234,8 @@ impl Control {
         self.tell("rate_limit", json!({"task_name": job, "rate_limit": rate})).await
     }
 
-    /// Sets the time limits of a job's runs that begin later, unless their messages have limits of their own. `None` is no
-    /// limit.
+    /// Sets the time limits of a job's runs that begin later, unless their messages have limits of
+    /// their own. `None` is no limit.
     pub async fn time_limit(
         &self,
         job: &str,

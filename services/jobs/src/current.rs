@@ -46,7 +46,8 @@ pub(crate) enum Current {
 ///
 /// # Panics
 ///
-/// Outside a job, in a task that a job has spawned, and in a batch, which has [several](current_batch).
+/// Outside a job, in a task that a job has spawned, and in a batch, which has
+/// [several](current_batch).
 #[track_caller]
 pub fn current_job() -> CurrentJob {
     try_current_job()
@@ -61,7 +62,8 @@ pub fn try_current_job() -> Option<CurrentJob> {
     })
 }
 
-/// The jobs of the [batch](crate::RunBatch) that runs the calling code, in the order of its elements.
+/// The jobs of the [batch](crate::RunBatch) that runs the calling code, in the order of its
+/// elements.
 ///
 /// # Examples
 ///
@@ -198,10 +200,11 @@ impl CurrentJob {
         self.facts.attempt
     }
 
-    /// A header that the sender has set with [`Call::header`](crate::Call::header), or a Celery client with `headers`.
+    /// A header that the sender has set with [`Call::header`](crate::Call::header), or a Celery
+    /// client with `headers`.
     ///
-    /// The headers `traceparent`, `tracestate` and `baggage` of a trace travel on to the jobs that this one sends, and
-    /// that follow it.
+    /// The headers `traceparent`, `tracestate` and `baggage` of a trace travel on to the jobs that
+    /// this one sends, and that follow it.
     ///
     /// # Examples
     ///
@@ -216,8 +219,8 @@ impl CurrentJob {
         self.facts.headers.get(name)
     }
 
-    /// The end of the soft time limit, by the kernel's clock; `None` without a limit, and in a thread or process, which
-    /// has no such clock.
+    /// The end of the soft time limit, by the kernel's clock; `None` without a limit, and in a
+    /// thread or process, which has no such clock.
     pub fn deadline(&self) -> Option<Deadline> {
         self.facts.deadline.get().copied()
     }
@@ -236,11 +239,13 @@ impl CurrentJob {
         *self.facts.retry_in.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
     }
 
-    /// Tells how far the job is: any value that becomes JSON, such as a number, a text or `{"current": 3, "total": 10}`.
+    /// Tells how far the job is: any value that becomes JSON, such as a number, a text or
+    /// `{"current": 3, "total": 10}`.
     ///
-    /// The value is seen at once by [`Control::running`](crate::Control::running) and all that shows running jobs. Once a
-    /// second at most, the worker stores the latest value for [`Handle::progress`](crate::Handle::progress), as an outcome in
-    /// Celery's state `PROGRESS`: `AsyncResult.info` has it. A retry begins without progress. A value that is not JSON is
+    /// The value is seen at once by [`Control::running`](crate::Control::running) and all that
+    /// shows running jobs. Once a second at most, the worker stores the latest value for
+    /// [`Handle::progress`](crate::Handle::progress), as an outcome in Celery's state `PROGRESS`:
+    /// `AsyncResult.info` has it. A retry begins without progress. A value that is not JSON is
     /// ignored. Never waits.
     ///
     /// # Examples

@@ -79,7 +79,8 @@ pub enum SendError {
     Duplicate {
         /// The key: the job's name, `:` and the call's key.
         key: String,
-        /// The id of the other job, if the broker knows it: `Handle::from_id` waits for that one. RabbitMQ does not.
+        /// The id of the other job, if the broker knows it: `Handle::from_id` waits for that one.
+        /// RabbitMQ does not.
         first: Option<JobId>,
     },
 }

@@ -1,4 +1,5 @@
-//! A job's definition: its name, its options, and how its arguments and values are read and written.
+//! A job's definition: its name, its options, and how its arguments and values are read and
+//! written.
 //!
 //! `#[pikake::job]` implements [`Job`]; the worker knows jobs by their [`Definition`] only.
 
@@ -19,8 +20,8 @@ pub type Returned = Result<Value, Failure>;
 
 /// A job's definition, as a type. Implemented by `#[pikake::job]`.
 ///
-/// These do not compile: a method, a generic function, borrowed arguments, arguments or a value that are not JSON,
-/// and options that contradict each other.
+/// These do not compile: a method, a generic function, borrowed arguments, arguments or a value
+/// that are not JSON, and options that contradict each other.
 ///
 /// ```compile_fail
 /// #[pikake::job]
@@ -124,7 +125,8 @@ impl Definition {
         Self { parameters: J::PARAMETERS, ..Self::new(J::NAME, J::OPTIONS, J::runner()) }
     }
 
-    /// A definition without `#[pikake::job]`, for example under a name that is known only at run time.
+    /// A definition without `#[pikake::job]`, for example under a name that is known only at run
+    /// time.
     pub const fn new(name: &'static str, options: JobOptions, runner: Runner) -> Self {
         Self { name, options, parameters: &[], runner }
     }
@@ -238,7 +240,8 @@ pub fn returned<T: Serialize>(value: T) -> Returned {
     }
 }
 
-/// How deep a value may be nested: `serde_json` reads 127 levels, and the message around the value has a few.
+/// How deep a value may be nested: `serde_json` reads 127 levels, and the message around the value
+/// has a few.
 const MAX_NESTING: usize = 120;
 
 fn is_nested_at_most(depth: usize, value: &Value) -> bool {

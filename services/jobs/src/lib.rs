@@ -1,7 +1,7 @@
 //! Jobs: typed work that runs later, in another process or on another machine.
 //!
-//! Messages follow Celery's protocol 2, so Celery sends jobs to these workers, and its workers run jobs sent from here.
-//! A URL chooses the broker; all brokers keep one contract ([`Broker`]).
+//! Messages follow Celery's protocol 2, so Celery sends jobs to these workers, and its workers run
+//! jobs sent from here. A URL chooses the broker; all brokers keep one contract ([`Broker`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -11,7 +11,8 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub String);
 
-/// A message as brokers carry it. Brokers check nothing: [`Request::read`](crate::Request::read) does.
+/// A message as brokers carry it. Brokers check nothing: [`Request::read`](crate::Request::read)
+/// does.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Message {
@@ -53,7 +54,8 @@ impl std::fmt::Display for JobId {
 pub struct Outcome {
     /// The job's state.
     pub state: OutcomeState,
-    /// The value of a success; of progress what the job said; of a failure `{exc_type, exc_message, exc_module}`; else null.
+    /// The value of a success; of progress what the job said; of a failure
+    /// `{exc_type, exc_message, exc_module}`; else null.
     pub result: Value,
     /// The traceback of a failure, as text.
     pub traceback: Option<String>,
@@ -65,7 +67,8 @@ pub struct Outcome {
 pub enum OutcomeState {
     /// A worker runs the job.
     Started,
-    /// A worker runs the job, which has told of its [progress](crate::CurrentJob::progress): the result is what it said.
+    /// A worker runs the job, which has told of its [progress](crate::CurrentJob::progress): the
+    /// result is what it said.
     Progress,
     /// The job failed and will be retried.
     Retry,
@@ -117,7 +120,8 @@ impl AllMembers {
         Self { members, hold: None }
     }
 
-    /// Members that others get only after the value has been dropped, if the chord has not been ended.
+    /// Members that others get only after the value has been dropped, if the chord has not been
+    /// ended.
     pub fn held(members: Vec<ChordMember>, hold: impl Any) -> Self {
         Self { members, hold: Some(Box::new(hold)) }
     }

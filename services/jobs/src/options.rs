@@ -8,7 +8,8 @@ use crate::rate::Rate;
 use crate::unique::Unique;
 use crate::wire::Parameter;
 
-/// The options in a job's definition, for all its runs. Made by `#[pikake::job]`, or from [`DEFAULT`](Self::DEFAULT).
+/// The options in a job's definition, for all its runs. Made by `#[pikake::job]`, or from
+/// [`DEFAULT`](Self::DEFAULT).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct JobOptions {
@@ -68,10 +69,11 @@ impl Default for JobOptions {
 pub enum Acks {
     /// After the outcome is stored: a job whose worker is lost runs again.
     Late,
-    /// Before the job runs: a job whose worker is lost is lost. For jobs that should rather be lost than run twice.
+    /// Before the job runs: a job whose worker is lost is lost. For jobs that should rather be lost
+    /// than run twice.
     ///
-    /// RabbitMQ confirms no acknowledgement: if the connection or the worker is lost just when the job begins, the
-    /// message is delivered again and the job runs twice.
+    /// RabbitMQ confirms no acknowledgement: if the connection or the worker is lost just when the
+    /// job begins, the message is delivered again and the job runs twice.
     Early,
 }
 

@@ -1,7 +1,7 @@
 //! Rate limits: how often a worker begins the runs of a job.
 //!
-//! A run takes the next free moment of its job, or of its key, and the moment after that is one interval later. So runs
-//! are spaced evenly, without bursts, as Celery's are.
+//! A run takes the next free moment of its job, or of its key, and the moment after that is one
+//! interval later. So runs are spaced evenly, without bursts, as Celery's are.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -64,7 +64,8 @@ impl Rate {
     }
 }
 
-/// In Celery's form: `10/s`, `100/m`, `1000/h`, or a number of runs per second; not less than one run in 366 days.
+/// In Celery's form: `10/s`, `100/m`, `1000/h`, or a number of runs per second; not less than one
+/// run in 366 days.
 impl FromStr for Rate {
     type Err = WrongRate;
 
@@ -181,8 +182,8 @@ impl App {
         self.0.jobs.borrow().get(job)?.limiter.rate()
     }
 
-    /// Sets the rate limit of a registered job in this application's worker, in place of the definition's. Returns
-    /// `false` if no job has this name. Runs that wait are spaced anew.
+    /// Sets the rate limit of a registered job in this application's worker, in place of the
+    /// definition's. Returns `false` if no job has this name. Runs that wait are spaced anew.
     ///
     /// # Examples
     ///

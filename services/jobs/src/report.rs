@@ -76,14 +76,16 @@ impl Stats {
 pub struct Report {
     /// The counts.
     pub stats: Stats,
-    /// The jobs that the shutdown did not wait for. Their messages were requeued, so the jobs run again.
+    /// The jobs that the shutdown did not wait for. Their messages were requeued, so the jobs run
+    /// again.
     pub left: Vec<Left>,
     /// The interruption of the worker's task that ended it, for example by a signal.
     pub interrupted: Option<Interrupted>,
 }
 
 impl Report {
-    /// The report of a worker with these counts, which has left no job and was not interrupted. For tests of programs.
+    /// The report of a worker with these counts, which has left no job and was not interrupted. For
+    /// tests of programs.
     pub fn new(stats: Stats) -> Self {
         Self { stats, left: Vec::new(), interrupted: None }
     }

@@ -1,7 +1,7 @@
 //! Results beside the broker: outcomes in Redis, in the form of Celery's backend of that name.
 //!
-//! A broker with such results is a broker around another one (`with_redis.rs`): outcomes and chords go to Redis, and all
-//! else goes to the broker.
+//! A broker with such results is a broker around another one (`with_redis.rs`): outcomes and chords
+//! go to Redis, and all else goes to the broker.
 
 #[cfg(feature = "redis")]
 mod redis;

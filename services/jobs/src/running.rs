@@ -36,7 +36,8 @@ struct RunningJob {
 }
 
 impl RunningJob {
-    /// Whether this is the job of an id, and it can be terminated: it has begun, or waits for others of its batch.
+    /// Whether this is the job of an id, and it can be terminated: it has begun, or waits for
+    /// others of its batch.
     fn is(&self, id: &str) -> bool {
         match &self.begun {
             Some((facts, _)) => facts.id == id,
@@ -73,7 +74,8 @@ impl RunningJobs {
     }
 
     pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
-        // A spawned task runs after this step, but a kernel that shuts down drops it at once, with its entry here.
+        // A spawned task runs after this step, but a kernel that shuts down drops it at once, with
+        // its entry here.
         if let Some(job) = self.jobs.borrow_mut().get_mut(key) {
             job.task = Some(task.clone());
         }
@@ -89,7 +91,8 @@ impl RunningJobs {
         self.jobs.borrow_mut()[key].begun = Some((facts, now));
     }
 
-    /// Calls `each` for all jobs, with their facts and the moment of their begin; `None`: the job has not begun.
+    /// Calls `each` for all jobs, with their facts and the moment of their begin; `None`: the job
+    /// has not begun.
     pub(crate) fn each(&self, mut each: impl FnMut(&Delivery, Option<(&Facts, Ticks)>)) {
         for (_, job) in self.jobs.borrow().iter() {
             each(&job.delivery, job.begun.as_ref().map(|(facts, begun)| (&**facts, *begun)));

@@ -1,7 +1,8 @@
 //! Schedules: jobs that are sent at intervals, or at times of a calendar, once among all workers.
 //!
-//! One worker leads (`leader.rs`): the one that holds the message with the state (`state.rs`), in a queue that has one
-//! consumer at a time. Everything else asks the leader, by messages to that queue (`control.rs`).
+//! One worker leads (`leader.rs`): the one that holds the message with the state (`state.rs`), in a
+//! queue that has one consumer at a time. Everything else asks the leader, by messages to that
+//! queue (`control.rs`).
 
 mod control;
 pub(crate) mod cron;
@@ -22,15 +23,18 @@ use crate::schedule::state::{Task, When};
 pub use control::{ScheduleError, Schedules};
 pub use state::ScheduleInfo;
 
-/// The longest name of a schedule, in bytes: ids of its jobs begin with the name, and have 255 at most.
+/// The longest name of a schedule, in bytes: ids of its jobs begin with the name, and have 255 at
+/// most.
 const LONGEST_NAME: usize = 200;
 
-/// What becomes of moments that passed while no worker could send: all workers were down, or the broker was lost.
+/// What becomes of moments that passed while no worker could send: all workers were down, or the
+/// broker was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Missed {
-    /// They are skipped. The last one is sent if it is a minute old at most, and no other has come since.
+    /// They are skipped. The last one is sent if it is a minute old at most, and no other has come
+    /// since.
     Skip,
     /// One job is sent for all of them.
     #[default]
@@ -41,9 +45,10 @@ pub enum Missed {
 
 /// A job that is sent again and again, by one worker among all. See [`App::schedule`].
 ///
-/// A job that is [unique](crate::Unique) is not sent while an earlier one has the lock: so a slow job is not piled up. The
-/// moment passes, and the next one sends the job again. If a leader is lost while it takes the lock at RabbitMQ, its job may
-/// not be sent, and none is until the lock's length is over.
+/// A job that is [unique](crate::Unique) is not sent while an earlier one has the lock: so a slow
+/// job is not piled up. The moment passes, and the next one sends the job again. If a leader is
+/// lost while it takes the lock at RabbitMQ, its job may not be sent, and none is until the lock's
+/// length is over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Schedule {
     pub(crate) name: String,
@@ -53,7 +58,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Sends a job at intervals, for the first time one interval after a worker has first seen the schedule.
+    /// Sends a job at intervals, for the first time one interval after a worker has first seen the
+    /// schedule.
     ///
     /// # Panics
     ///
@@ -64,12 +70,13 @@ impl Schedule {
         Self::new(When::Every { interval }, call)
     }
 
-    /// Sends a job at the times of a calendar: cron's minute, hour, day, month and day of the week, in a time zone such
-    /// as `Europe/Berlin` or `UTC`.
+    /// Sends a job at the times of a calendar: cron's minute, hour, day, month and day of the week,
+    /// in a time zone such as `Europe/Berlin` or `UTC`.
     ///
-    /// A field is `*`, or a list of numbers, names and ranges, each with a step: `*/15`, `MON-FRI`, `1-5,10-20/2`. If
-    /// the day and the day of the week are both limited, either is enough. A time that the zone's clock skips is as much
-    /// later. A time that it shows twice is the first of both, and each of them if the hour is `*`.
+    /// A field is `*`, or a list of numbers, names and ranges, each with a step: `*/15`, `MON-FRI`,
+    /// `1-5,10-20/2`. If the day and the day of the week are both limited, either is enough. A time
+    /// that the zone's clock skips is as much later. A time that it shows twice is the first of
+    /// both, and each of them if the hour is `*`.
     ///
     /// # Examples
     ///
@@ -115,7 +122,8 @@ impl Schedule {
         self
     }
 
-    /// Sets what becomes of moments that passed while no worker could send, by default [`Missed::RunOnce`].
+    /// Sets what becomes of moments that passed while no worker could send, by default
+    /// [`Missed::RunOnce`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
@@ -178,8 +186,8 @@ impl App {
         self.schedule(Schedule::every(interval, call))
     }
 
-    /// Has workers send the jobs of schedules that are [added at run time](Self::schedules), although the application
-    /// has none of its own.
+    /// Has workers send the jobs of schedules that are [added at run time](Self::schedules),
+    /// although the application has none of its own.
     pub fn with_schedules(self) -> Self {
         self.0.has_schedules.set(true);
         self

@@ -1,7 +1,7 @@
 //! Unique jobs: while one has the lock of a key, no other job is sent with that key.
 //!
-//! The lock is kept by the broker, and the message says which one its job has. A worker releases the lock when the job begins
-//! or ends; every lock ends by itself after its length.
+//! The lock is kept by the broker, and the message says which one its job has. A worker releases
+//! the lock when the job begins or ends; every lock ends by itself after its length.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,11 +29,13 @@ use crate::wire::request::UNIQUE;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unique {
-    /// How long the lock lasts at most, from the sending on. It should be longer than the job waits and runs.
+    /// How long the lock lasts at most, from the sending on. It should be longer than the job waits
+    /// and runs.
     pub length: Duration,
     /// When the lock is released before that.
     pub until: UntilWhen,
-    /// The argument that is the key; `None`: all arguments together. A call with a key of its own ignores this.
+    /// The argument that is the key; `None`: all arguments together. A call with a key of its own
+    /// ignores this.
     pub by: Option<Parameter>,
 }
 
@@ -103,7 +105,8 @@ pub struct UniqueLock {
 pub enum UniqueSent {
     /// The message was published, and its job has the lock.
     Sent,
-    /// Another job has the lock, and nothing was published. `None` if the broker does not know which job.
+    /// Another job has the lock, and nothing was published. `None` if the broker does not know
+    /// which job.
     Held(Option<JobId>),
 }
 

@@ -1,13 +1,15 @@
-//! The worker: takes messages from all queues, runs each in a task of its own, and shuts down in phases.
+//! The worker: takes messages from all queues, runs each in a task of its own, and shuts down in
+//! phases.
 //!
 //! ```text
 //!   Open ───1───▶ Warm ───2───▶ Cold ───3───▶ (over)
 //!     └──────────────1───────────┘
 //! ```
 //!
-//! (1) [`ShutdownHandle`], an interruption of the worker's task, or a broker that refuses: the worker takes no more messages,
-//! and requeues those whose jobs have not begun. (2) The grace is over, or `cold`: running jobs are interrupted and
-//! requeued. (3) All jobs have ended; or a second, shorter grace is over, and the remaining tasks are aborted.
+//! (1) [`ShutdownHandle`], an interruption of the worker's task, or a broker that refuses: the
+//! worker takes no more messages, and requeues those whose jobs have not begun. (2) The grace is
+//! over, or `cold`: running jobs are interrupted and requeued. (3) All jobs have ended; or a
+//! second, shorter grace is over, and the remaining tasks are aborted.
 
 mod batches;
 pub(crate) mod body;
@@ -71,7 +73,8 @@ impl Worker {
         Self { app, grace: DEFAULT_GRACE, queues: None, starting: Box::new(drop) }
     }
 
-    /// Sets how long jobs may run on after a warm shutdown before they are interrupted. Without it, 20 s.
+    /// Sets how long jobs may run on after a warm shutdown before they are interrupted. Without it,
+    /// 20 s.
     pub fn grace(mut self, length: Duration) -> Self {
         self.grace = length;
         self
@@ -83,7 +86,8 @@ impl Worker {
         self
     }
 
-    /// Calls the hook with a handle that ends the worker, after it has connected and before it takes the first job.
+    /// Calls the hook with a handle that ends the worker, after it has connected and before it
+    /// takes the first job.
     pub fn on_start(mut self, hook: impl FnOnce(ShutdownHandle) + 'static) -> Self {
         self.starting = Box::new(hook);
         self
@@ -91,13 +95,13 @@ impl Worker {
 
     /// Connects, and runs jobs until a shutdown. Then the application is closed.
     ///
-    /// In a process that a worker has started for jobs marked `process`, this runs those and never returns; see
-    /// [`App::run_if_child`].
+    /// In a process that a worker has started for jobs marked `process`, this runs those and never
+    /// returns; see [`App::run_if_child`].
     ///
     /// # Cancellation
     ///
-    /// An interruption of its task is a warm shutdown, and is in the report. Dropping the future cancels the running jobs and
-    /// requeues their messages.
+    /// An interruption of its task is a warm shutdown, and is in the report. Dropping the future
+    /// cancels the running jobs and requeues their messages.
     ///
     /// # Errors
     ///
@@ -224,7 +228,8 @@ async fn until_the_end(
         }
     }
     if let Some(leader) = leader {
-        // A job that is being sent is noted before the worker ends; else the next leader sends it again.
+        // A job that is being sent is noted before the worker ends; else the next leader sends it
+        // again.
         leader.request_cancel("the worker ends");
         let _ = shield(ignore_after(CLEANUP_GRACE, leader)).await;
     }
@@ -265,7 +270,8 @@ async fn wait_for_change(worker: &WorkerState) -> Result<(), Interrupted> {
     Ok(())
 }
 
-/// Waits until the worker is empty, the phase is later than `phase`, or the deadline around this has passed.
+/// Waits until the worker is empty, the phase is later than `phase`, or the deadline around this
+/// has passed.
 async fn until_empty(worker: &WorkerState, phase: Phase) {
     while !worker.is_empty() && worker.phase() <= phase {
         match wait_for_change(worker).await {

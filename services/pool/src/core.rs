@@ -1,7 +1,8 @@
 //! The state of a pool, and who gets which object.
 //!
-//! An object is in one place at a time: idle, leased, in a task of the pool (busy), or stranded, that is, given back where no
-//! task of the pool could take it. All four are counted, so an object that user code loses by a panic counts no more.
+//! An object is in one place at a time: idle, leased, in a task of the pool (busy), or stranded,
+//! that is, given back where no task of the pool could take it. All four are counted, so an object
+//! that user code loses by a panic counts no more.
 //!
 //! ```text
 //!                 (1)                    (2)
@@ -13,8 +14,9 @@
 //!                               busy: destroying ◀───────┴──────────────────┘ (6)
 //! ```
 //!
-//! (1) [`Core::serve`], [`Core::tend`]. (2) [`Core::ready`]. (3) [`Core::hand_over`]. (4) [`Core::take_ready`],
-//! [`Core::serve`]. (5), (7) [`Core::give_back`]. (6) [`Work`](crate::work::Work).
+//! (1) [`Core::serve`], [`Core::tend`]. (2) [`Core::ready`]. (3) [`Core::hand_over`]. (4)
+//! [`Core::take_ready`], [`Core::serve`]. (5), (7) [`Core::give_back`]. (6)
+//! [`Work`](crate::work::Work).
 //!
 //! No code of a manager, no destructor of an object and no waker runs while the state is borrowed.
 
@@ -93,7 +95,8 @@ pub(crate) struct State<M: Manager> {
     next_waiter: u64,
     leases: Slab<Note>,
     busy: [usize; Kind::COUNT],
-    /// Of the objects being cleaned, those whose cleaning has not had to wait yet. They come back in a moment.
+    /// Of the objects being cleaned, those whose cleaning has not had to wait yet. They come back
+    /// in a moment.
     fresh: usize,
     stranded: Vec<Stranded<M::Object>>,
     /// Objects whose end was cut short by the end of the kernel.
@@ -326,8 +329,8 @@ impl<M: Manager> Core<M> {
         self.common.as_ref().is_some_and(|common| common.set_idle(state.idle.len(), first))
     }
 
-    /// Whether the calling code may call the manager: in the pool's kernel, and not during an unwind, where another panic would
-    /// end the process.
+    /// Whether the calling code may call the manager: in the pool's kernel, and not during an
+    /// unwind, where another panic would end the process.
     fn may_call_manager(&self) -> bool {
         self.is_home() && !std::thread::panicking()
     }
@@ -387,7 +390,8 @@ impl<M: Manager> Core<M> {
         Lease::new(self.clone(), kept, key)
     }
 
-    /// Enters a caller behind the others. The caller calls [`serve`](Self::serve) once it can give up its place.
+    /// Enters a caller behind the others. The caller calls [`serve`](Self::serve) once it can give
+    /// up its place.
     pub(crate) fn enter(self: &Rc<Self>, place: &'static Location<'static>) -> Rc<Slot<M>> {
         let number = match &self.common {
             Some(common) => common.next_number(),
@@ -422,8 +426,8 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Gives objects to the callers who wait, the first one first, and begins what they need. In another place than the pool's
-    /// kernel, and during an unwind, leaves that to the keeper.
+    /// Gives objects to the callers who wait, the first one first, and begins what they need. In
+    /// another place than the pool's kernel, and during an unwind, leaves that to the keeper.
     pub(crate) fn serve(self: &Rc<Self>) {
         loop {
             if !self.may_call_manager() {
@@ -547,7 +551,8 @@ impl<M: Manager> Core<M> {
 
     // Coming in.
 
-    /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits gets it.
+    /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits
+    /// gets it.
     pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, known: Known) {
         let now = now();
         let (is_kept, is_another_first, has_waiters) = {
@@ -577,7 +582,8 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Whether a caller of another pool with the same limit has waited longer than all callers of this one.
+    /// Whether a caller of another pool with the same limit has waited longer than all callers of
+    /// this one.
     fn is_another_first(&self, state: &State<M>) -> bool {
         let Some(other) = self.common.as_ref().and_then(Membership::first_of_others) else {
             return false;
@@ -585,8 +591,8 @@ impl<M: Manager> Core<M> {
         state.waiters.first_key_value().is_none_or(|(own, _)| other < *own)
     }
 
-    /// Gives an object that is idle since then up for the pool whose caller has waited longest: sends the object, or destroys it
-    /// to make room.
+    /// Gives an object that is idle since then up for the pool whose caller has waited longest:
+    /// sends the object, or destroys it to make room.
     fn pass_on(self: &Rc<Self>, kept: Kept<M::Object>, since: Ticks) {
         let home = self.state.borrow().home;
         let (Some(exchange), Some(common), Some(home)) = (&self.exchange, &self.common, home)
@@ -722,7 +728,8 @@ impl<M: Manager> Core<M> {
         self.ends.wake(usize::MAX);
     }
 
-    /// A creation has failed, or its object was bad. Callers for whom nothing else can come learn it at once.
+    /// A creation has failed, or its object was bad. Callers for whom nothing else can come learn
+    /// it at once.
     ///
     /// Creations that ran at the same time count as one attempt.
     pub(crate) fn creation_failed(self: &Rc<Self>, error: GetError<M::Error>) {
@@ -833,7 +840,8 @@ impl<M: Manager> Core<M> {
         self.keeper_called.get()
     }
 
-    /// Does what is due, and returns when to look again; `None` if the pool is closed and nothing is left.
+    /// Does what is due, and returns when to look again; `None` if the pool is closed and nothing
+    /// is left.
     pub(crate) fn tend(self: &Rc<Self>) -> Option<Deadline> {
         // What becomes due from here on is not done yet when the keeper waits again.
         let now = now();
@@ -1000,7 +1008,8 @@ impl<M: Manager> Core<M> {
         std::mem::take(&mut state.stranded)
     }
 
-    /// The keeper has ended: drops what is left, and names those who hold leases, or held them to the end of the kernel.
+    /// The keeper has ended: drops what is left, and names those who hold leases, or held them to
+    /// the end of the kernel.
     pub(crate) fn end(&self) {
         self.begin_close();
         let mut holders = self.holders();

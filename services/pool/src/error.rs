@@ -17,7 +17,8 @@ pub enum GetError<E> {
     Exhausted(Exhausted),
     /// No object could be made, and none is in use that could come back.
     Create(CreateError<E>),
-    /// A new object failed its [verification](crate::Verify::Always), and none is in use that could come back.
+    /// A new object failed its [verification](crate::Verify::Always), and none is in use that could
+    /// come back.
     Verify(Arc<E>),
     /// The pool is closed: by [`close`](crate::Pool::close), or since its kernel has ended.
     Closed,
@@ -50,8 +51,9 @@ impl<E> From<Interrupted> for GetError<E> {
     }
 }
 
-/// [`TimedOut`](io::ErrorKind::TimedOut) if all objects were in use, [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the pool is
-/// closed. An interruption is converted as everywhere. Any other error has the kind `Other`.
+/// [`TimedOut`](io::ErrorKind::TimedOut) if all objects were in use,
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the pool is closed. An interruption is converted as
+/// everywhere. Any other error has the kind `Other`.
 impl<E: Error + Send + Sync + 'static> From<GetError<E>> for io::Error {
     fn from(error: GetError<E>) -> Self {
         let kind = match error {
@@ -105,7 +107,8 @@ pub struct Exhausted {
     pub limit: usize,
     /// The number of leases that are not dropped.
     pub leased: usize,
-    /// The holders of the oldest leases, the oldest first: five at most, so that many callers who give up cost little.
+    /// The holders of the oldest leases, the oldest first: five at most, so that many callers who
+    /// give up cost little.
     pub holders: Vec<Holder>,
     /// How many objects all pools of the [common limit](crate::Limit) have, and that limit.
     pub common: Option<(usize, usize)>,
@@ -139,15 +142,19 @@ impl Error for Exhausted {}
 /// An object could not be made. All callers that waited for the creation get the same error.
 #[non_exhaustive]
 pub struct CreateError<E> {
-    /// The manager's error. `None` if the creation took too long, or panicked; the kernel has logged the panic. The
-    /// [verification](crate::Verify::Always) of the new object is a part of its creation.
+    /// The manager's error. `None` if the creation took too long, or panicked; the kernel has
+    /// logged the panic. The [verification](crate::Verify::Always) of the new object is a part of
+    /// its creation.
     pub error: Option<Arc<E>>,
-    /// Whether the creation took longer than [`create_within`](crate::Builder::create_within), or the verification of the new
-    /// object longer than [`clean_within`](crate::Builder::clean_within).
+    /// Whether the creation took longer than [`create_within`](crate::Builder::create_within), or
+    /// the verification of the new object longer than
+    /// [`clean_within`](crate::Builder::clean_within).
     pub is_timeout: bool,
-    /// How many attempts have failed since the last one that succeeded. Creations at the same time are one attempt.
+    /// How many attempts have failed since the last one that succeeded. Creations at the same time
+    /// are one attempt.
     pub attempts: u32,
-    /// In how much time the pool tries again, if it is asked; until then callers get this error at once.
+    /// In how much time the pool tries again, if it is asked; until then callers get this error at
+    /// once.
     pub next_attempt: Duration,
 }
 

@@ -1,8 +1,9 @@
 //! The resident task of a pool, from its first use to its end.
 //!
-//! The keeper destroys what is idle for too long, keeps the least number of idle objects, tries a failed creation again, and
-//! takes what comes back outside of the kernel. When its kernel is shut down, the keeper stays until everything has come back
-//! and is destroyed, within the kernel's grace.
+//! The keeper destroys what is idle for too long, keeps the least number of idle objects, tries a
+//! failed creation again, and takes what comes back outside of the kernel. When its kernel is shut
+//! down, the keeper stays until everything has come back and is destroyed, within the kernel's
+//! grace.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -128,11 +128,13 @@ pub type KeyedLease<K, M> = Lease<ForKey<K, M>>;
 /// What [`Keyed::get`] gives.
 type Got<K, M> = Result<KeyedLease<K, M>, GetError<<M as KeyedManager<K>>::Error>>;
 
-/// A pool for each key, such as scheme, host and port: under one limit for all keys, and one for each.
+/// A pool for each key, such as scheme, host and port: under one limit for all keys, and one for
+/// each.
 ///
-/// A key's pool begins with its first caller, and goes when its last object is gone. If the limit of all keys is reached, a
-/// new object takes the place of an idle one of another key: of that key whose pool has been without a returned object for longest.
-/// Callers of all keys are served in the order of asking, as far as the limit of all keys is concerned.
+/// A key's pool begins with its first caller, and goes when its last object is gone. If the limit
+/// of all keys is reached, a new object takes the place of an idle one of another key: of that key
+/// whose pool has been without a returned object for longest. Callers of all keys are served in the
+/// order of asking, as far as the limit of all keys is concerned.
 ///
 /// # Examples
 ///
@@ -170,7 +172,8 @@ struct Pools<K: 'static, M: KeyedManager<K>> {
 type Each<K, M> = Box<dyn Fn(&K, Builder<ForKey<K, M>>) -> Builder<ForKey<K, M>>>;
 
 impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
-    /// Pools of at most `limit` objects together. `each` sets the options of a key's pool, for example its own limit.
+    /// Pools of at most `limit` objects together. `each` sets the options of a key's pool, for
+    /// example its own limit.
     ///
     /// # Panics
     ///
@@ -258,7 +261,8 @@ impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
         pool.get_at(place, wait).await
     }
 
-    /// Borrows an idle object of this key that need not be verified, if nobody waits. See [`Pool::try_get`].
+    /// Borrows an idle object of this key that need not be verified, if nobody waits. See
+    /// [`Pool::try_get`].
     ///
     /// # Panics
     ///
@@ -273,7 +277,8 @@ impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
     ///
     /// # Errors
     ///
-    /// [`AddError`], with the object: the key's pool is full, the limit is reached, or the pools are closed.
+    /// [`AddError`], with the object: the key's pool is full, the limit is reached, or the pools
+    /// are closed.
     ///
     /// # Panics
     ///
@@ -286,7 +291,8 @@ impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
         }
     }
 
-    /// Closes all pools, and waits at most this long until all objects have come back and are destroyed. See [`Pool::close`].
+    /// Closes all pools, and waits at most this long until all objects have come back and are
+    /// destroyed. See [`Pool::close`].
     #[track_caller]
     pub fn close(&self, within: Duration) -> impl Future<Output = CloseReport> + use<K, M> {
         let place = Location::caller();

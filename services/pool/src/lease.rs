@@ -9,8 +9,9 @@ use crate::manager::Manager;
 
 /// An object of a pool, borrowed. Its drop gives the object back.
 ///
-/// The drop never waits: a task of the pool cleans the object, also when the holder was interrupted or panics. A lease is
-/// neither `Clone` nor can it be given back twice. The object is out of reach once the lease is gone:
+/// The drop never waits: a task of the pool cleans the object, also when the holder was interrupted
+/// or panics. A lease is neither `Clone` nor can it be given back twice. The object is out of reach
+/// once the lease is gone:
 ///
 /// ```compile_fail,E0505
 /// # use pikake::pool::{Lease, Manager};
@@ -85,7 +86,8 @@ impl<M: Manager> Lease<M> {
         object
     }
 
-    /// Has the object destroyed, in a task of the pool, because it is broken or in a state that nobody knows.
+    /// Has the object destroyed, in a task of the pool, because it is broken or in a state that
+    /// nobody knows.
     pub fn discard(mut lease: Self) {
         lease.end(false);
     }

@@ -62,22 +62,27 @@
 //!
 //! # Rules
 //!
-//! * **Callers are served in the order of asking.** An object that comes back goes to the first caller who waits, and so does
-//!   a new one. No later caller overtakes.
-//! * **A caller who goes away takes nothing along.** The pool makes, verifies, cleans and destroys objects in tasks of its own.
-//!   So an interruption, a deadline or a drop of the caller reaches none of that. An object that was on its way to the caller goes to the next one.
-//! * **What comes back is cleaned before anyone else gets it**, also if its holder was interrupted or panicked. An object that
-//!   cannot be cleaned in [time](Builder::clean_within) is destroyed, so a connection whose peer is silent holds no place for ever.
-//! * **Callers learn quickly that no object can be made.** If nothing is in use that could come back, a failed creation is the error of all
-//!   callers who wait, and of those who ask before the next attempt. Otherwise they wait on, and the pool tries
-//!   again at the pace of its [backoff](Builder::backoff).
-//! * **Objects count until they are destroyed.** There are never more than the limit, not even for the moment in which one replaces another.
-//! * **Nothing waits for ever unless told so.** A caller waits at most [`WAIT`]; the error names the holders. Listings of waits, as in the console, name them before.
-//! * **At its kernel's end** a pool closes. What comes back within the kernel's grace is destroyed in order; what does not is
-//!   dropped with its holder, and a warning names the holder.
+//! * **Callers are served in the order of asking.** An object that comes back goes to the first
+//!   caller who waits, and so does a new one. No later caller overtakes.
+//! * **A caller who goes away takes nothing along.** The pool makes, verifies, cleans and destroys
+//!   objects in tasks of its own. So an interruption, a deadline or a drop of the caller reaches
+//!   none of that. An object that was on its way to the caller goes to the next one.
+//! * **What comes back is cleaned before anyone else gets it**, also if its holder was interrupted
+//!   or panicked. An object that cannot be cleaned in [time](Builder::clean_within) is destroyed,
+//!   so a connection whose peer is silent holds no place for ever.
+//! * **Callers learn quickly that no object can be made.** If nothing is in use that could come
+//!   back, a failed creation is the error of all callers who wait, and of those who ask before the
+//!   next attempt. Otherwise they wait on, and the pool tries again at the pace of its
+//!   [backoff](Builder::backoff).
+//! * **Objects count until they are destroyed.** There are never more than the limit, not even for
+//!   the moment in which one replaces another.
+//! * **Nothing waits for ever unless told so.** A caller waits at most [`WAIT`]; the error names
+//!   the holders. Listings of waits, as in the console, name them before.
+//! * **At its kernel's end** a pool closes. What comes back within the kernel's grace is destroyed
+//!   in order; what does not is dropped with its holder, and a warning names the holder.
 //!
-//! A pool is for the tasks of one kernel. The chapter on pools in the book says which of the types is right for several kernels, and how a
-//! manager is written.
+//! A pool is for the tasks of one kernel. The chapter on pools in the book says which of the types
+//! is right for several kernels, and how a manager is written.
 #![forbid(unsafe_code)]
 
 mod core;

@@ -1,9 +1,10 @@
 //! A limit that several pools have in common, on one kernel or on several.
 //!
-//! Each object of such a pool has a *unit* of the limit, whose drop gives it back. A pool that needs a unit and gets none
-//! is entered in a queue of *requests*, numbered in the order of its first waiter. A unit that comes back belongs to the
-//! first request. So that units come back, a request takes an idle object of another pool, and a pool destroys an object
-//! that comes back if a request is older than the first of its own waiters.
+//! Each object of such a pool has a *unit* of the limit, whose drop gives it back. A pool that
+//! needs a unit and gets none is entered in a queue of *requests*, numbered in the order of its
+//! first waiter. A unit that comes back belongs to the first request. So that units come back, a
+//! request takes an idle object of another pool, and a pool destroys an object that comes back if a
+//! request is older than the first of its own waiters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +13,9 @@ use std::task::Waker;
 
 /// The greatest number of objects that several pools have together.
 ///
-/// The pools may be of several types, and on several kernels of a process. Callers are served in the order of asking,
-/// over all pools: if another pool's caller has waited longer, an object that comes back is destroyed and makes room for it.
+/// The pools may be of several types, and on several kernels of a process. Callers are served in
+/// the order of asking, over all pools: if another pool's caller has waited longer, an object that
+/// comes back is destroyed and makes room for it.
 ///
 /// # Examples
 ///
@@ -122,7 +124,8 @@ impl fmt::Debug for Limit {
 }
 
 impl State {
-    /// Gives a free unit to the first request. Without a request, calls the pools that have too few idle objects.
+    /// Gives a free unit to the first request. Without a request, calls the pools that have too few
+    /// idle objects.
     fn grant(&mut self) -> Vec<Waker> {
         if self.used >= self.limit {
             return Vec::new();
@@ -182,8 +185,8 @@ impl Membership {
         state.next
     }
 
-    /// A unit, if one is free and nobody asked for it before. Otherwise enters a request with the number of the pool's first
-    /// waiter, and asks another pool for an idle object.
+    /// A unit, if one is free and nobody asked for it before. Otherwise enters a request with the
+    /// number of the pool's first waiter, and asks another pool for an idle object.
     pub(crate) fn take(&self, number: u64) -> Option<Unit> {
         let id = self.id;
         let is_taken = self.limit.change(|state| {
@@ -227,7 +230,8 @@ impl Membership {
         is_free.then(|| Unit(self.limit.clone()))
     }
 
-    /// A unit, if one is free and nobody asked for it before. Otherwise the pool is called when there is one.
+    /// A unit, if one is free and nobody asked for it before. Otherwise the pool is called when
+    /// there is one.
     pub(crate) fn take_free_or_wait(&self) -> Option<Unit> {
         let mut state = self.limit.lock();
         let unit = self.free(&mut state);
@@ -237,8 +241,8 @@ impl Membership {
         unit
     }
 
-    /// Answers the oldest request of another pool, if that pool is in the same exchange: `send` is called with the pool's number
-    /// and sends an object with its unit, before the pool is woken.
+    /// Answers the oldest request of another pool, if that pool is in the same exchange: `send` is
+    /// called with the pool's number and sends an object with its unit, before the pool is woken.
     pub(crate) fn pass(&self, send: impl FnOnce(u64)) {
         self.limit.change(|state| {
             let Some((number, id)) = state.first_but(self.id) else { return ((), None) };
@@ -276,7 +280,8 @@ impl Membership {
         (0..granted.unwrap_or_default()).map(|_| Unit(self.limit.clone())).collect()
     }
 
-    /// Has the pool's request stand for its first waiter, with this number. Without one, takes the request back.
+    /// Has the pool's request stand for its first waiter, with this number. Without one, takes the
+    /// request back.
     pub(crate) fn set_first(&self, first: Option<u64>) {
         let mut state = self.limit.lock();
         let Some(member) = state.members.get_mut(&self.id) else { return };
@@ -291,8 +296,9 @@ impl Membership {
         self.limit.lock().first_but(self.id).map(|(number, _)| number)
     }
 
-    /// Tells how many objects of the pool are idle, and the number of its first waiter. Whether the pool is to destroy one of
-    /// them, for a caller of another pool that has waited longer: such a request found no idle object when it was entered.
+    /// Tells how many objects of the pool are idle, and the number of its first waiter. Whether the
+    /// pool is to destroy one of them, for a caller of another pool that has waited longer: such a
+    /// request found no idle object when it was entered.
     pub(crate) fn set_idle(&self, idle: usize, first: Option<u64>) -> bool {
         let mut state = self.limit.lock();
         state.next += 1;
@@ -353,7 +359,8 @@ impl Drop for Unit {
 mod tests {
     use super::*;
 
-    /// The request comes from another kernel after the pool has looked for requests, and before its object is idle.
+    /// The request comes from another kernel after the pool has looked for requests, and before its
+    /// object is idle.
     #[test]
     fn a_late_request_reclaims_the_idle_object() {
         let limit = Limit::new(1);

@@ -60,19 +60,23 @@ pub trait Manager: 'static {
 
     /// Makes an object.
     ///
-    /// A caller that goes away while its object is being made does not interrupt the call; the object is then for the next
-    /// caller. A call that takes [too long](crate::Builder::create_within) is interrupted, and has failed.
+    /// A caller that goes away while its object is being made does not interrupt the call; the
+    /// object is then for the next caller. A call that takes [too
+    /// long](crate::Builder::create_within) is interrupted, and has failed.
     fn create(&self) -> impl Future<Output = Result<Self::Object, Self::Error>>;
 
-    /// Checks an object on its way out, if the pool's [`Verify`](crate::Verify) asks for it. By default every object is good.
+    /// Checks an object on its way out, if the pool's [`Verify`](crate::Verify) asks for it. By
+    /// default every object is good.
     ///
-    /// An error, or no answer [in time](crate::Builder::clean_within), destroys the object. The pool then takes another one.
+    /// An error, or no answer [in time](crate::Builder::clean_within), destroys the object. The
+    /// pool then takes another one.
     fn verify(&self, object: &mut Self::Object) -> impl Future<Output = Result<(), Self::Error>> {
         let _ = object;
         async { Ok(()) }
     }
 
-    /// Makes an object that came back fit for its next user, for example by a rollback. By default there is nothing to do.
+    /// Makes an object that came back fit for its next user, for example by a rollback. By default
+    /// there is nothing to do.
     ///
     /// An error, or no answer [in time](crate::Builder::clean_within), destroys the object.
     fn clean(&self, object: &mut Self::Object) -> impl Future<Output = Result<(), Self::Error>> {
@@ -88,10 +92,11 @@ pub trait Manager: 'static {
         false
     }
 
-    /// Whether the object came back clean, so that [`clean`](Self::clean) can be left out. By default none does.
+    /// Whether the object came back clean, so that [`clean`](Self::clean) can be left out. By
+    /// default none does.
     ///
-    /// A clean object is ready when the drop of its lease returns; any other needs a step of a task. Never asked about an
-    /// object whose holder panics.
+    /// A clean object is ready when the drop of its lease returns; any other needs a step of a
+    /// task. Never asked about an object whose holder panics.
     fn is_clean(&self, object: &Self::Object) -> bool {
         let _ = object;
         false

@@ -148,7 +148,8 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Sets how many objects there are at most, in use, idle, being made and being destroyed. The default is 10.
+    /// Sets how many objects there are at most, in use, idle, being made and being destroyed. The
+    /// default is 10.
     ///
     /// # Panics
     ///
@@ -166,22 +167,23 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Sets how many objects are kept idle, as far as the limit allows. The pool begins to make them at its first use. The
-    /// default is 0.
+    /// Sets how many objects are kept idle, as far as the limit allows. The pool begins to make
+    /// them at its first use. The default is 0.
     pub fn min_idle(mut self, min_idle: usize) -> Self {
         self.options.min_idle = min_idle;
         self
     }
 
-    /// Sets how long an object may be idle before it is destroyed, unless [`min_idle`](Self::min_idle) keeps it. The
-    /// default is [`MAX_IDLE_TIME`].
+    /// Sets how long an object may be idle before it is destroyed, unless
+    /// [`min_idle`](Self::min_idle) keeps it. The default is [`MAX_IDLE_TIME`].
     pub fn max_idle_time(mut self, max_idle_time: Option<Duration>) -> Self {
         self.options.max_idle_time = max_idle_time;
         self
     }
 
-    /// Sets the age at which an object is destroyed, as soon as it is not in use. Each object's age is up to a tenth less, at
-    /// random, so that objects of one moment do not all go at one moment. By default no object is too old.
+    /// Sets the age at which an object is destroyed, as soon as it is not in use. Each object's age
+    /// is up to a tenth less, at random, so that objects of one moment do not all go at one moment.
+    /// By default no object is too old.
     pub fn max_age(mut self, max_age: Option<Duration>) -> Self {
         self.options.max_age = max_age;
         self
@@ -211,35 +213,39 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Sets how long [`get`](Pool::get) waits before it is [`Exhausted`](crate::GetError::Exhausted); `None`: until it is
-    /// interrupted. The default is [`WAIT`].
+    /// Sets how long [`get`](Pool::get) waits before it is
+    /// [`Exhausted`](crate::GetError::Exhausted); `None`: until it is interrupted. The default is
+    /// [`WAIT`].
     pub fn wait(mut self, wait: Option<Duration>) -> Self {
         self.options.wait = wait;
         self
     }
 
-    /// Sets which objects are verified on their way out. The default is one second of [`Verify::AfterIdle`].
+    /// Sets which objects are verified on their way out. The default is one second of
+    /// [`Verify::AfterIdle`].
     pub fn verify(mut self, verify: Verify) -> Self {
         self.options.verify = verify;
         self
     }
 
-    /// Sets how long [`create`](Manager::create) may take; `None`: for ever. A creation that takes longer has failed. The
-    /// default is [`CREATE_WITHIN`].
+    /// Sets how long [`create`](Manager::create) may take; `None`: for ever. A creation that takes
+    /// longer has failed. The default is [`CREATE_WITHIN`].
     pub fn create_within(mut self, create_within: Option<Duration>) -> Self {
         self.options.create_within = create_within;
         self
     }
 
-    /// Sets how long [`clean`](Manager::clean), [`verify`](Manager::verify) and [`destroy`](Manager::destroy) may take, each.
-    /// The pool destroys an object that takes longer. The default is [`CLEAN_WITHIN`].
+    /// Sets how long [`clean`](Manager::clean), [`verify`](Manager::verify) and
+    /// [`destroy`](Manager::destroy) may take, each. The pool destroys an object that takes longer.
+    /// The default is [`CLEAN_WITHIN`].
     pub fn clean_within(mut self, clean_within: Duration) -> Self {
         self.options.clean_within = clean_within;
         self
     }
 
-    /// Sets the time after a failed creation in which no other one begins: `first` after the first one, then twice as long
-    /// after each, up to `greatest`. The defaults are [`FIRST_BACKOFF`] and [`GREATEST_BACKOFF`].
+    /// Sets the time after a failed creation in which no other one begins: `first` after the first
+    /// one, then twice as long after each, up to `greatest`. The defaults are [`FIRST_BACKOFF`] and
+    /// [`GREATEST_BACKOFF`].
     pub fn backoff(mut self, first: Duration, greatest: Duration) -> Self {
         self.options.backoff = (first, greatest);
         self

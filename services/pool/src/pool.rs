@@ -20,9 +20,9 @@ use crate::ticket::Ticket;
 
 /// Objects that cost something to make, lent to one task at a time.
 ///
-/// Clones are handles to the same pool. A pool belongs to the kernel of its first use, and closes with it. A pool closes as
-/// well when its last handle is dropped; leases that are out then stay good, and their objects are destroyed when they come
-/// back.
+/// Clones are handles to the same pool. A pool belongs to the kernel of its first use, and closes
+/// with it. A pool closes as well when its last handle is dropped; leases that are out then stay
+/// good, and their objects are destroyed when they come back.
 ///
 /// # Examples
 ///
@@ -102,13 +102,14 @@ impl<M: Manager> Pool<M> {
 
     /// Borrows an object: an idle one, one that comes back, or a new one.
     ///
-    /// Callers are served in the order of asking. The call does not suspend if an object is idle that need not be verified and
-    /// nobody waits.
+    /// Callers are served in the order of asking. The call does not suspend if an object is idle
+    /// that need not be verified and nobody waits.
     ///
     /// # Cancellation
     ///
-    /// An interruption point, if the call has to wait. A call that is interrupted or dropped takes no object: one that was
-    /// already given to it goes to the next caller, and one that is being made for it is kept for the next caller.
+    /// An interruption point, if the call has to wait. A call that is interrupted or dropped takes
+    /// no object: one that was already given to it goes to the next caller, and one that is being
+    /// made for it is kept for the next caller.
     ///
     /// # Errors
     ///
@@ -123,7 +124,8 @@ impl<M: Manager> Pool<M> {
         self.get_at(Location::caller(), self.core().options.wait)
     }
 
-    /// [`get`](Self::get), waiting for at most this long instead of as long as [`wait`](Builder::wait) says.
+    /// [`get`](Self::get), waiting for at most this long instead of as long as
+    /// [`wait`](Builder::wait) says.
     ///
     /// # Errors
     ///
@@ -176,7 +178,8 @@ impl<M: Manager> Pool<M> {
         }
     }
 
-    /// Borrows an object that is idle and need not be verified, if nobody waits. Never suspends, and makes no object.
+    /// Borrows an object that is idle and need not be verified, if nobody waits. Never suspends,
+    /// and makes no object.
     ///
     /// # Panics
     ///
@@ -201,7 +204,8 @@ impl<M: Manager> Pool<M> {
         self.core().add(object).map_err(|(object, why)| AddError { object, why })
     }
 
-    /// Sets the greatest number of objects. If there are more, the pool destroys idle ones, and leased ones when they come back.
+    /// Sets the greatest number of objects. If there are more, the pool destroys idle ones, and
+    /// leased ones when they come back.
     ///
     /// # Panics
     ///
@@ -212,7 +216,8 @@ impl<M: Manager> Pool<M> {
         self.core().resize(limit);
     }
 
-    /// Closes the pool, and waits at most this long until all objects have come back and are destroyed.
+    /// Closes the pool, and waits at most this long until all objects have come back and are
+    /// destroyed.
     ///
     /// The pool is closed at once, also if the returned future is not awaited: callers who wait get
     /// [`Closed`](GetError::Closed). Objects that come back later are destroyed as well.

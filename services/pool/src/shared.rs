@@ -11,14 +11,15 @@ use crate::manager::Manager;
 use crate::options::Builder;
 use crate::pool::Pool;
 
-/// Objects for several kernels of a process, under one limit: a kernel that needs an object gets one that another kernel has
-/// idle, or the next one that comes back.
+/// Objects for several kernels of a process, under one limit: a kernel that needs an object gets
+/// one that another kernel has idle, or the next one that comes back.
 ///
-/// Each kernel has its own [`pool`](Self::pool), in which its tasks wait and its objects are cleaned. An object moves only if
-/// a caller of another kernel has waited longer than all callers of this one.
+/// Each kernel has its own [`pool`](Self::pool), in which its tasks wait and its objects are
+/// cleaned. An object moves only if a caller of another kernel has waited longer than all callers
+/// of this one.
 ///
-/// An object that is [`Send`] and works on any kernel is rare. A socket belongs to its kernel, so a pool of connections is
-/// usually one `Pool` for each kernel, with a common [`Limit`].
+/// An object that is [`Send`] and works on any kernel is rare. A socket belongs to its kernel, so a
+/// pool of connections is usually one `Pool` for each kernel, with a common [`Limit`].
 ///
 /// # Examples
 ///
@@ -61,7 +62,8 @@ impl<M> Shared<M>
 where
     M: Manager<Object: Send> + Clone + Send + Sync,
 {
-    /// Pools of at most `limit` objects together. `each` sets the options of a kernel's pool; its limit is at most `limit`.
+    /// Pools of at most `limit` objects together. `each` sets the options of a kernel's pool; its
+    /// limit is at most `limit`.
     ///
     /// # Panics
     ///

@@ -33,7 +33,8 @@ pub struct Stats {
     pub waited: u64,
     /// How long they waited, together.
     pub waited_for: Duration,
-    /// How many callers gave up before they got an object: they were interrupted or dropped, or waited too long.
+    /// How many callers gave up before they got an object: they were interrupted or dropped, or
+    /// waited too long.
     pub gave_up: u64,
     /// How many objects were made.
     pub created: u64,

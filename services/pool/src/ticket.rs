@@ -1,7 +1,7 @@
 //! A caller's place in the queue of a pool.
 //!
-//! The slot is in the queue until it has its answer: a lease or an error. A caller who goes away leaves the queue, or gives
-//! back the lease that it has not seen.
+//! The slot is in the queue until it has its answer: a lease or an error. A caller who goes away
+//! leaves the queue, or gives back the lease that it has not seen.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

@@ -1,6 +1,7 @@
 //! The tasks of a pool in which the manager makes, verifies, cleans and destroys objects.
 //!
-//! A task whose future is dropped before its end, by a panic or with its kernel, leaves its object to the keeper.
+//! A task whose future is dropped before its end, by a panic or with its kernel, leaves its object
+//! to the keeper.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -39,8 +40,9 @@ impl Kind {
     }
 }
 
-/// Starts a task of the pool. Outside of the pool's kernel, leaves the object to the keeper. A kernel that is being shut
-/// down takes no task: the object is then left to the keeper, and the pool closes.
+/// Starts a task of the pool. Outside of the pool's kernel, leaves the object to the keeper. A
+/// kernel that is being shut down takes no task: the object is then left to the keeper, and the
+/// pool closes.
 pub(crate) fn start<M: Manager>(
     core: &Rc<Core<M>>,
     kind: Kind,

@@ -22,8 +22,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub enum Reset {
-    /// Everything that a program may leave in a session, but prepared statements: transactions, cursors, settings and
-    /// roles, temporary tables, advisory locks, `LISTEN`, and the values of sequences.
+    /// Everything that a program may leave in a session, but prepared statements: transactions,
+    /// cursors, settings and roles, temporary tables, advisory locks, `LISTEN`, and the values of
+    /// sequences.
     ///
     /// The pool sends one message for this, if the holder used the connection.
     #[default]
@@ -36,8 +37,8 @@ pub enum Reset {
 
 /// How a database is reached.
 ///
-/// Parsed from a URL or from `key=value` pairs, as libpq's. See [`tokio_postgres::Config`] for the keys; those for TCP
-/// keepalive have no effect.
+/// Parsed from a URL or from `key=value` pairs, as libpq's. See [`tokio_postgres::Config`] for the
+/// keys; those for TCP keepalive have no effect.
 ///
 /// # Examples
 ///
@@ -98,7 +99,8 @@ impl Config {
         self
     }
 
-    /// Uses TLS: if the server offers it, or with `sslmode=require` always. Without this call, connections are plain.
+    /// Uses TLS: if the server offers it, or with `sslmode=require` always. Without this call,
+    /// connections are plain.
     ///
     /// The connector verifies the server's certificate, for the name of the host, in both modes.
     #[cfg(feature = "tls")]
@@ -115,7 +117,8 @@ impl Config {
         self
     }
 
-    /// Sets what is reset when a connection comes back to its pool. The default is [`Reset::Session`].
+    /// Sets what is reset when a connection comes back to its pool. The default is
+    /// [`Reset::Session`].
     pub fn reset(mut self, reset: Reset) -> Self {
         self.reset = reset;
         self
@@ -137,7 +140,8 @@ impl Config {
         self.inner.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT)
     }
 
-    /// The configuration for the driver, whose TLS is always [`Negotiation`](crate::wire::Negotiation).
+    /// The configuration for the driver, whose TLS is always
+    /// [`Negotiation`](crate::wire::Negotiation).
     pub(crate) fn for_driver(&self) -> tokio_postgres::Config {
         let mut inner = self.inner.clone();
         inner.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
@@ -155,7 +159,8 @@ impl Config {
             (Some(connector), _) => {
                 let is_direct = self.inner.get_ssl_negotiation() == SslNegotiation::Direct;
                 let connector = match is_direct {
-                    // Without this name, the server refuses a handshake that begins without a question.
+                    // Without this name, the server refuses a handshake that begins without a
+                    // question.
                     true => connector.with_alpn(["postgresql"]),
                     false => connector.clone(),
                 };
@@ -234,7 +239,8 @@ impl fmt::Debug for Config {
 /// A host of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum Server {
-    /// `address` is the name, unless the configuration has an address; in a session, that of the server.
+    /// `address` is the name, unless the configuration has an address; in a session, that of the
+    /// server.
     Tcp {
         name: String,
         address: String,

@@ -1,4 +1,5 @@
-//! Connecting: the hosts in order, until one has the session that is asked for; and requests to cancel.
+//! Connecting: the hosts in order, until one has the session that is asked for; and requests to
+//! cancel.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,7 +18,8 @@ use crate::config::{Config, Server};
 use crate::error::{ConnectError, Error, Fate, Refusal};
 use crate::wire::{Negotiation, Status, Transport, Wire};
 
-/// The half of a connection that moves bytes. Nothing happens on the connection unless it is polled.
+/// The half of a connection that moves bytes. Nothing happens on the connection unless it is
+/// polled.
 pub(crate) trait Driver {
     fn poll_message(
         &mut self,
@@ -212,8 +214,8 @@ fn negotiation(
 
 /// Asks a server to cancel what a session runs, and waits until the server has passed that on.
 ///
-/// The server closes the connection of such a request after it has signalled the session. From then on, the request
-/// cannot hit a later statement.
+/// The server closes the connection of such a request after it has signalled the session. From then
+/// on, the request cannot hit a later statement.
 pub(crate) async fn cancel(
     config: &Config,
     server: &Server,

@@ -1,8 +1,9 @@
 //! A connection whose statements can be interrupted, and which knows what they have left behind.
 //!
-//! A statement that does not reach its end leaves something on the server: it still runs, or a transaction is open. The
-//! connection only notes that ([`Leftovers`]), since a drop cannot wait. [`Connection::settle`] does the work: in the
-//! interrupted call itself, before the next statement, and when the connection comes back to its pool.
+//! A statement that does not reach its end leaves something on the server: it still runs, or a
+//! transaction is open. The connection only notes that ([`Leftovers`]), since a drop cannot wait.
+//! [`Connection::settle`] does the work: in the interrupted call itself, before the next statement,
+//! and when the connection comes back to its pool.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,32 +30,35 @@ use crate::statements::Statements;
 use crate::transaction::Transaction;
 use crate::wire::Status;
 
-/// How long the server may take to end a statement that was interrupted. After that, the connection is closed.
+/// How long the server may take to end a statement that was interrupted. After that, the connection
+/// is closed.
 pub const CANCEL_WITHIN: Duration = Duration::from_secs(5);
 
-/// When a request to cancel is repeated: the first may have arrived before the statement that it is for.
+/// When a request to cancel is repeated: the first may have arrived before the statement that it is
+/// for.
 const CANCEL_AGAIN: Duration = Duration::from_millis(500);
 
 /// A session with a database.
 ///
-/// Statements are prepared once and kept (see [`Config::statement_cache`]), and their text is the key. The parameters are
-/// those of tokio-postgres.
+/// Statements are prepared once and kept (see [`Config::statement_cache`]), and their text is the
+/// key. The parameters are those of tokio-postgres.
 ///
 /// # Cancellation
 ///
-/// Each method that awaits is an interruption point. If the wait for a statement is interrupted, the method asks the
-/// server to cancel the statement and waits, shielded and for at most [`CANCEL_WITHIN`], until the statement has ended.
-/// The error then tells what became of the statement ([`Fate`]).
+/// Each method that awaits is an interruption point. If the wait for a statement is interrupted,
+/// the method asks the server to cancel the statement and waits, shielded and for at most
+/// [`CANCEL_WITHIN`], until the statement has ended. The error then tells what became of the
+/// statement ([`Fate`]).
 ///
-/// If the future of a statement is dropped, the next statement of the connection does that first, or the pool when the
-/// connection comes back.
+/// If the future of a statement is dropped, the next statement of the connection does that first,
+/// or the pool when the connection comes back.
 ///
 /// Statements of one connection run one after the other. While others run, none is cancelled.
 ///
 /// # Errors
 ///
-/// Each method returns an [`Error`]: the server's, if it refuses the statement; [`Error::Lost`], if the connection has
-/// ended; the interruption.
+/// Each method returns an [`Error`]: the server's, if it refuses the statement; [`Error::Lost`], if
+/// the connection has ended; the interruption.
 pub struct Connection {
     client: Client,
     config: Rc<Config>,
@@ -81,7 +85,8 @@ pub(crate) struct Leftovers {
     is_abandoned: Cell<bool>,
     /// Whether the abandoned statement is one that is never cancelled.
     is_committing: Cell<bool>,
-    /// Whether the server may have more to say about the last statement, so that `status` may be old.
+    /// Whether the server may have more to say about the last statement, so that `status` may be
+    /// old.
     is_unsure: Cell<bool>,
     /// Whether the holder has the client of tokio-postgres, whose requests are not noted.
     is_shared: Cell<bool>,
@@ -91,8 +96,8 @@ pub(crate) struct Leftovers {
     is_used: Cell<bool>,
     /// Whether the connection is beyond repair.
     is_broken: Cell<bool>,
-    /// Whether a pool replaces the connection: the server has become read-only, against the configuration, or has
-    /// forgotten statements of the driver.
+    /// Whether a pool replaces the connection: the server has become read-only, against the
+    /// configuration, or has forgotten statements of the driver.
     is_unfit: Cell<bool>,
 }
 
@@ -123,7 +128,8 @@ impl Drop for Running<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnInterrupt {
     Cancel,
-    /// As [`Cancel`](Self::Cancel). The request may be answered before its statement ends, as with a stream of rows.
+    /// As [`Cancel`](Self::Cancel). The request may be answered before its statement ends, as with
+    /// a stream of rows.
     CancelStream,
     /// The statement is short, and its outcome matters more than its end: `COMMIT`.
     Wait,
@@ -174,7 +180,8 @@ impl Config {
 
 /// Moves the bytes of a connection until the connection ends.
 ///
-/// The task is shielded: a shutdown interrupts the tasks that use the connection, and these need it to clean up.
+/// The task is shielded: a shutdown interrupts the tasks that use the connection, and these need it
+/// to clean up.
 async fn drive(mut driver: Box<dyn Driver>, end: Rc<RefCell<Option<Arc<tokio_postgres::Error>>>>) {
     let driven = poll_fn(|cx| {
         loop {
@@ -268,7 +275,8 @@ impl Connection {
 
     /// Runs statements without values, separated by semicolons. They are not prepared.
     ///
-    /// The server runs the statements in one transaction, unless they begin or end transactions themselves.
+    /// The server runs the statements in one transaction, unless they begin or end transactions
+    /// themselves.
     ///
     /// # Errors
     ///
@@ -299,7 +307,8 @@ impl Connection {
             return Ok(known);
         }
         let prepared = self.request(self.client.prepare(statement), OnInterrupt::Cancel).await;
-        // The driver asks for types by statements that it keeps. A `DEALLOCATE ALL` has removed them for good.
+        // The driver asks for types by statements that it keeps. A `DEALLOCATE ALL` has removed
+        // them for good.
         if matches!(&prepared, Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME))
         {
             self.left.is_unfit.set(true);
@@ -332,10 +341,11 @@ impl Connection {
         Transaction::begin(self, 0, &format!("BEGIN {modes}")).await
     }
 
-    /// Runs any request of tokio-postgres on this connection, with the rules of [`Connection`] for interruptions.
+    /// Runs any request of tokio-postgres on this connection, with the rules of [`Connection`] for
+    /// interruptions.
     ///
-    /// The fate of an interrupted request that the server answers is [`Fate::Unknown`], since a request such as
-    /// `copy_out` is answered before its statement ends.
+    /// The fate of an interrupted request that the server answers is [`Fate::Unknown`], since a
+    /// request such as `copy_out` is answered before its statement ends.
     ///
     /// # Examples
     ///
@@ -366,7 +376,8 @@ impl Connection {
         self.perform(request, on_interrupt).await
     }
 
-    /// The client of tokio-postgres. Requests that are not awaited in [`run`](Self::run) are not cancelled.
+    /// The client of tokio-postgres. Requests that are not awaited in [`run`](Self::run) are not
+    /// cancelled.
     pub fn client(&self) -> &Client {
         self.left.is_used.set(true);
         self.left.is_shared.set(true);
@@ -396,7 +407,8 @@ impl Connection {
         self.prepared_as(OnInterrupt::Cancel, text, request).await
     }
 
-    /// Runs a prepared statement. If the server does not accept the prepared form any more, prepares it again.
+    /// Runs a prepared statement. If the server does not accept the prepared form any more,
+    /// prepares it again.
     async fn prepared_as<T>(
         &self,
         on_interrupt: OnInterrupt,
@@ -453,7 +465,8 @@ impl Connection {
         }
     }
 
-    /// Awaits the end of an interrupted request. `None` if others run, which a request to cancel could hit.
+    /// Awaits the end of an interrupted request. `None` if others run, which a request to cancel
+    /// could hit.
     async fn finish<T>(
         &self,
         mut request: Pin<&mut impl Future<Output = Result<T, tokio_postgres::Error>>>,
@@ -481,15 +494,16 @@ impl Connection {
             }
             Ok(_) => Fate::Completed,
             Err(error) => match self.failed(error) {
-                // An error of tokio-postgres, as for a row too many, does not tell what the server has done.
+                // An error of tokio-postgres, as for a row too many, does not tell what the server
+                // has done.
                 Error::Statement(error) if error.as_db_error().is_some() => Fate::Undone,
                 _ => Fate::Unknown,
             },
         })
     }
 
-    /// Asks the server to cancel what runs. If this fails or is dropped, a request may still be under way, and the
-    /// connection is not used again.
+    /// Asks the server to cancel what runs. If this fails or is dropped, a request may still be
+    /// under way, and the connection is not used again.
     async fn cancel(&self) -> Result<(), Error> {
         let was_broken = self.left.is_broken.replace(true);
         cancel(&self.config, &self.server, &self.client.cancel_token()).await?;
@@ -497,7 +511,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Removes what earlier statements have left: ends a statement that still runs, and rolls transactions back.
+    /// Removes what earlier statements have left: ends a statement that still runs, and rolls
+    /// transactions back.
     pub(crate) async fn settle(&self) -> Result<(), Error> {
         let left = &self.left;
         let is_settled = !left.is_abandoned.get() && left.transaction.get().is_none();
@@ -608,8 +623,8 @@ impl Connection {
         self.left.transaction.set(Some(outermost));
     }
 
-    /// The number of a new savepoint, higher than that of those around it. No two have the same name, so that none is
-    /// taken for another.
+    /// The number of a new savepoint, higher than that of those around it. No two have the same
+    /// name, so that none is taken for another.
     pub(crate) fn number_savepoint(&self) -> u32 {
         self.savepoints.set(self.savepoints.get() + 1);
         self.savepoints.get()
@@ -622,7 +637,8 @@ impl Connection {
         Ok(self.status.get() != Status::Failed)
     }
 
-    /// Ends a transaction with `COMMIT`, or a savepoint with `RELEASE`. Once polled, this reaches the server.
+    /// Ends a transaction with `COMMIT`, or a savepoint with `RELEASE`. Once polled, this reaches
+    /// the server.
     pub(crate) async fn commit(&self, number: u32) -> Result<(), Error> {
         let text = match number {
             0 => "COMMIT".to_owned(),
@@ -673,8 +689,9 @@ pub(crate) fn savepoint(number: u32) -> String {
     format!("pikake_{number}")
 }
 
-/// Whether the server refuses a prepared statement, and would accept it prepared again: its columns have changed, the
-/// type of a value is gone, or the server has forgotten it. The server says so before it runs anything.
+/// Whether the server refuses a prepared statement, and would accept it prepared again: its columns
+/// have changed, the type of a value is gone, or the server has forgotten it. The server says so
+/// before it runs anything.
 fn is_stale(error: &Error) -> bool {
     let Some(report) = error.as_db_error() else { return false };
     match *report.code() {

@@ -37,7 +37,8 @@ pub enum Error {
     Lost(Option<Arc<tokio_postgres::Error>>),
     /// No host can be connected to.
     Connect(ConnectError),
-    /// The transaction cannot be committed, since a statement in it has failed. The transaction was rolled back.
+    /// The transaction cannot be committed, since a statement in it has failed. The transaction was
+    /// rolled back.
     Aborted,
     /// The configuration, or the name of a channel, is not usable.
     Config(String),

@@ -1,4 +1,5 @@
-//! PostgreSQL: pooled connections that come back clean, and statements that end when their task is interrupted.
+//! PostgreSQL: pooled connections that come back clean, and statements that end when their task is
+//! interrupted.
 //!
 //! The protocol is that of [`tokio_postgres`], without tokio's runtime.
 //!
@@ -36,29 +37,33 @@
 //!
 //! The next holder of a connection finds nothing of the last one's, however the last one ended:
 //!
-//! * A statement that still runs is cancelled on the server, and its end awaited. If the server does not end it within
-//!   [`CANCEL_WITHIN`], the connection is closed.
-//! * An open transaction is rolled back. The server's messages tell whether one is open, so this holds for a `BEGIN`
-//!   that was interrupted half-way, and for one in a string.
-//! * The session is reset as by `DISCARD ALL`, except for prepared statements: see [`Reset`]. A `PREPARE` in SQL is
-//!   therefore not undone; use `DEALLOCATE`.
+//! * A statement that still runs is cancelled on the server, and its end awaited. If the server
+//!   does not end it within [`CANCEL_WITHIN`], the connection is closed.
+//! * An open transaction is rolled back. The server's messages tell whether one is open, so this
+//!   holds for a `BEGIN` that was interrupted half-way, and for one in a string.
+//! * The session is reset as by `DISCARD ALL`, except for prepared statements: see [`Reset`]. A
+//!   `PREPARE` in SQL is therefore not undone; use `DEALLOCATE`.
 //!
 //! # Prepared statements
 //!
-//! A connection prepares each text once, and keeps [`STATEMENT_CACHE`] of them. After a change of tables or types the
-//! server may refuse a prepared statement: the connection prepares it again and repeats it, if no transaction is open.
-//! In a transaction, which has failed then, the error is returned, and the next transaction prepares the statement again.
+//! A connection prepares each text once, and keeps [`STATEMENT_CACHE`] of them. After a change of
+//! tables or types the server may refuse a prepared statement: the connection prepares it again and
+//! repeats it, if no transaction is open. In a transaction, which has failed then, the error is
+//! returned, and the next transaction prepares the statement again.
 //!
 //! # Several hosts
 //!
-//! `host=a,b` names hosts that are tried in order, each for [`CONNECT_TIMEOUT`] or `connect_timeout`.
-//! `target_session_attrs=read-write` skips those that allow no writes: after a failover, the pool's next connections are
-//! those to the new primary, and a connection whose server refuses a write as read-only is not used again. `load_balance_hosts=random` shuffles the hosts.
+//! `host=a,b` names hosts that are tried in order, each for [`CONNECT_TIMEOUT`] or
+//! `connect_timeout`. `target_session_attrs=read-write` skips those that allow no writes: after a
+//! failover, the pool's next connections are those to the new primary, and a connection whose
+//! server refuses a write as read-only is not used again. `load_balance_hosts=random` shuffles the
+//! hosts.
 //!
 //! # TLS
 //!
-//! With the feature `tls`, [`Config::tls`] takes a connector. `sslmode=prefer`, the default, accepts a server without
-//! TLS; `sslmode=require` does not. Logins by SCRAM are bound to the server's certificate (channel binding).
+//! With the feature `tls`, [`Config::tls`] takes a connector. `sslmode=prefer`, the default,
+//! accepts a server without TLS; `sslmode=require` does not. Logins by SCRAM are bound to the
+//! server's certificate (channel binding).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

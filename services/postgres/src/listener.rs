@@ -1,6 +1,7 @@
 //! `LISTEN`: the notifications of channels, over a connection of its own.
 //!
-//! The listener drives its connection itself, so it reads no further than the program: the server buffers the rest.
+//! The listener drives its connection itself, so it reads no further than the program: the server
+//! buffers the rest.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -14,7 +15,8 @@ use crate::config::Config;
 use crate::connect::Session;
 use crate::error::Error;
 
-/// How long a listener waits for a message before it asks the server whether the connection is alive.
+/// How long a listener waits for a message before it asks the server whether the connection is
+/// alive.
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// How long the server may take to answer a listener.
@@ -32,8 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub enum Event {
     /// A notification.
     Notification(Notification),
-    /// The connection was lost, and a new one listens to all channels. Notifications in between are lost, so the program
-    /// reads anew what they would have told.
+    /// The connection was lost, and a new one listens to all channels. Notifications in between are
+    /// lost, so the program reads anew what they would have told.
     Reconnected,
 }
 
@@ -105,12 +107,13 @@ impl Listener {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. After an interruption or a drop, the next call of any method listens to the channel.
+    /// An interruption point. After an interruption or a drop, the next call of any method listens
+    /// to the channel.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a name that no channel can have; the server's; the interruption. A lost connection is no
-    /// error: see [`next`](Self::next).
+    /// [`Error::Config`] for a name that no channel can have; the server's; the interruption. A
+    /// lost connection is no error: see [`next`](Self::next).
     pub async fn listen(&mut self, channel: impl Into<String>) -> Result<(), Error> {
         let channel = channel.into();
         check(&channel)?;
@@ -136,8 +139,8 @@ impl Listener {
         self.update().await
     }
 
-    /// Waits for the next notification. If the connection is lost, connects again until that succeeds, and then returns
-    /// [`Event::Reconnected`].
+    /// Waits for the next notification. If the connection is lost, connects again until that
+    /// succeeds, and then returns [`Event::Reconnected`].
     ///
     /// Failed attempts are logged (`tracing`, level `warn`).
     ///

@@ -9,7 +9,8 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// How long a connection may take to answer before it is handed out. After that it is replaced by another.
+/// How long a connection may take to answer before it is handed out. After that it is replaced by
+/// another.
 pub const VERIFY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A pool of connections. See the [front page](crate) and [`pikake_pool::Pool`].

@@ -12,8 +12,8 @@ use crate::error::Error;
 
 /// The rows of a statement, as the server sends them. See [`Connection::query_rows`].
 ///
-/// The connection reads a few rows ahead, and no more. A drop before the last row cancels the statement, as that of
-/// another statement's future.
+/// The connection reads a few rows ahead, and no more. A drop before the last row cancels the
+/// statement, as that of another statement's future.
 ///
 /// # Examples
 ///
@@ -42,8 +42,8 @@ impl<'c> Rows<'c> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. An interrupted or dropped wait loses no row; the statement runs on until the rows are
-    /// dropped.
+    /// An interruption point. An interrupted or dropped wait loses no row; the statement runs on
+    /// until the rows are dropped.
     ///
     /// # Errors
     ///

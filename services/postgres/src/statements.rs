@@ -1,4 +1,5 @@
-//! The prepared statements of a connection, by their text. The one that was used longest ago goes first.
+//! The prepared statements of a connection, by their text. The one that was used longest ago goes
+//! first.
 
 use std::collections::HashMap;
 

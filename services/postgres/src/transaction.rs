@@ -7,8 +7,9 @@ use crate::error::Error;
 
 /// A transaction, or a savepoint in one. Statements run on it as on the [`Connection`].
 ///
-/// A transaction that is dropped without [`commit`](Self::commit) is rolled back: before the connection's next
-/// statement, or when the connection comes back to its pool. [`rollback`](Self::rollback) does so at once.
+/// A transaction that is dropped without [`commit`](Self::commit) is rolled back: before the
+/// connection's next statement, or when the connection comes back to its pool.
+/// [`rollback`](Self::rollback) does so at once.
 ///
 /// # Examples
 ///
@@ -60,14 +61,15 @@ impl<'c> Transaction<'c> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A `COMMIT` that is under way is not cancelled, but awaited for at most
-    /// [`CANCEL_WITHIN`](crate::CANCEL_WITHIN); then the error's [`Fate`](crate::Fate) tells whether it was
-    /// [`Completed`](crate::Fate::Completed). A drop does not cancel it either, and tells nothing.
+    /// An interruption point. A `COMMIT` that is under way is not cancelled, but awaited for at
+    /// most [`CANCEL_WITHIN`](crate::CANCEL_WITHIN); then the error's [`Fate`](crate::Fate) tells
+    /// whether it was [`Completed`](crate::Fate::Completed). A drop does not cancel it either, and
+    /// tells nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`], if a statement of the transaction has failed; as for [`Connection`]. If the connection is lost
-    /// during the call, the server may have committed.
+    /// [`Error::Aborted`], if a statement of the transaction has failed; as for [`Connection`]. If
+    /// the connection is lost during the call, the server may have committed.
     pub async fn commit(mut self) -> Result<(), Error> {
         let connection = self.connection;
         if !connection.is_committable().await? {

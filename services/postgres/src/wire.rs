@@ -1,7 +1,9 @@
-//! The stream below the protocol: plain or TLS, read through a scanner for the state of the transaction.
+//! The stream below the protocol: plain or TLS, read through a scanner for the state of the
+//! transaction.
 //!
-//! After each request the server sends `ReadyForQuery` with the state of its transaction, which tokio-postgres does not
-//! show. The scanner finds these messages by the lengths in the headers and copies nothing.
+//! After each request the server sends `ReadyForQuery` with the state of its transaction, which
+//! tokio-postgres does not show. The scanner finds these messages by the lengths in the headers and
+//! copies nothing.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -249,7 +251,8 @@ mod binding {
     use x509_cert::Certificate;
     use x509_cert::der::Decode;
 
-    /// The hash of a certificate by RFC 5929, section 4.1: that of the signature, SHA-256 in place of weaker ones.
+    /// The hash of a certificate by RFC 5929, section 4.1: that of the signature, SHA-256 in place
+    /// of weaker ones.
     pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
         let parsed = Certificate::from_der(certificate).ok()?;
         let algorithm = parsed.signature_algorithm().oid.to_string();

@@ -8,8 +8,9 @@
 //!     └──────────────(4)───────────┘
 //! ```
 //!
-//! (1) So many calls in a row have failed. (2) The pause is over: one call is sent, and no other one for another pause.
-//! (3) The trial failed, or has lasted for the pause: another one may begin. (4) The server has answered.
+//! (1) So many calls in a row have failed. (2) The pause is over: one call is sent, and no other
+//! one for another pause. (3) The trial failed, or has lasted for the pause: another one may begin.
+//! (4) The server has answered.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -10,11 +10,13 @@
 //!             dropped ───────────┘
 //! ```
 //!
-//! (1) The handler returned or panicked. (2) The caller gave up, its time is over, the connection is lost, or the server
-//! ends. (3) The grace is over. Each request has one answer, at whichever end ([`EndOfCall`]).
+//! (1) The handler returned or panicked. (2) The caller gave up, its time is over, the connection
+//! is lost, or the server ends. (3) The grace is over. Each request has one answer, at whichever
+//! end ([`EndOfCall`]).
 //!
-//! Several of these causes may come, such as the deadline and the cancel of the caller, who has the same deadline. Only the
-//! first one interrupts the handler ([`Running::interrupt`]), so that its cleanup may wait.
+//! Several of these causes may come, such as the deadline and the cancel of the caller, who has the
+//! same deadline. Only the first one interrupts the handler ([`Running::interrupt`]), so that its
+//! cleanup may wait.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -57,7 +59,8 @@ pub struct CallInfo {
     pub deadline: Deadline,
     /// The pairs that the caller has sent with the call.
     pub metadata: Vec<(String, String)>,
-    /// The trace that the caller has named in the metadata, with an id of this call. See [`trace`](crate::trace).
+    /// The trace that the caller has named in the metadata, with an id of this call. See
+    /// [`trace`](crate::trace).
     pub trace: Option<TraceContext>,
 }
 
@@ -81,7 +84,8 @@ fn key() -> LocalKey {
     LocalKey(&raw const CURRENT_CALL as usize)
 }
 
-/// The call whose handler runs in this task; `None` in other tasks, also in those that a handler has started.
+/// The call whose handler runs in this task; `None` in other tasks, also in those that a handler
+/// has started.
 ///
 /// # Examples
 ///
@@ -148,9 +152,11 @@ impl Running {
         })
     }
 
-    /// Interrupts the handler, unless it was interrupted before. Returns whether this is the first cause.
+    /// Interrupts the handler, unless it was interrupted before. Returns whether this is the first
+    /// cause.
     pub(crate) fn interrupt(&self, reason: &str) -> bool {
-        // A deadline that has passed interrupts the handler by itself, and drops it after the grace.
+        // A deadline that has passed interrupts the handler by itself, and drops it after the
+        // grace.
         if self.is_interrupted.get() || self.info.deadline.is_due(now()) {
             return false;
         }
@@ -269,7 +275,8 @@ fn log_panic(info: &CallInfo, panic: &Panic) {
     tracing::error!(method, id, %peer, panic, "a handler panicked");
 }
 
-/// The end of a call: answers once, at the latest when it is dropped, and gives back the call's place.
+/// The end of a call: answers once, at the latest when it is dropped, and gives back the call's
+/// place.
 pub(crate) struct EndOfCall {
     session: Rc<Session>,
     running: Rc<Running>,

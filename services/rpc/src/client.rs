@@ -51,26 +51,27 @@ pub enum Balance {
 ///
 /// # Connections
 ///
-/// One connection goes to each server, and carries any number of calls. A connection is made at the first call, and
-/// again after it was lost. An attempt to connect goes on when the call that began it is given up. Its failure ends
-/// the attempts of all calls that wait for it. After a failure, the next attempt to connect begins after a pause. The
-/// first pause is 25 to 50 ms, and the later ones grow to a second. With other servers, calls go to those until the
-/// server is back.
+/// One connection goes to each server, and carries any number of calls. A connection is made at the
+/// first call, and again after it was lost. An attempt to connect goes on when the call that began
+/// it is given up. Its failure ends the attempts of all calls that wait for it. After a failure,
+/// the next attempt to connect begins after a pause. The first pause is 25 to 50 ms, and the later
+/// ones grow to a second. With other servers, calls go to those until the server is back.
 ///
-/// A call that is given up keeps its place in the server's limit until its handler has ended. A call that waits for room
-/// in a full queue has its turn before later calls: while nobody polls it, as after another branch of a `select!` won,
-/// those wait too.
+/// A call that is given up keeps its place in the server's limit until its handler has ended. A
+/// call that waits for room in a full queue has its turn before later calls: while nobody polls it,
+/// as after another branch of a `select!` won, those wait too.
 ///
-/// When the last clone is dropped, each connection ends after its calls. A call borrows nothing, so a task may await it
-/// after the client is dropped.
+/// When the last clone is dropped, each connection ends after its calls. A call borrows nothing, so
+/// a task may await it after the client is dropped.
 ///
 /// # Attempts
 ///
-/// A call is tried again if it was certainly not executed: the server could not be reached, was overloaded, or shut down
-/// before it took the call. A call of a method with `#[idempotent]` is also tried again when its connection was lost. A
-/// call with a channel among its arguments is tried again only if the channel has not travelled. All attempts and
-/// pauses are within the caller's deadline, as of [`timeout_after`](pikake_traps::timeout_after).
-/// [`CallError::executed`] says whether the call may have been executed.
+/// A call is tried again if it was certainly not executed: the server could not be reached, was
+/// overloaded, or shut down before it took the call. A call of a method with `#[idempotent]` is
+/// also tried again when its connection was lost. A call with a channel among its arguments is
+/// tried again only if the channel has not travelled. All attempts and pauses are within the
+/// caller's deadline, as of [`timeout_after`](pikake_traps::timeout_after). [`CallError::executed`]
+/// says whether the call may have been executed.
 ///
 /// # Examples
 ///
@@ -182,8 +183,9 @@ impl Client {
         Self::builder().local(connector).build()
     }
 
-    /// A client whose calls travel with this pair, in place of those of the same name. The new client shares the
-    /// connections. Upper and lower case of a name are the same. A call has at most 64 pairs.
+    /// A client whose calls travel with this pair, in place of those of the same name. The new
+    /// client shares the connections. Upper and lower case of a name are the same. A call has at
+    /// most 64 pairs.
     #[must_use = "the calls of the client itself travel without the pair"]
     pub fn with_metadata(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let (name, mut metadata) = (name.into(), (*self.metadata).clone());
@@ -192,8 +194,8 @@ impl Client {
         Self { core: self.core.clone(), metadata: Rc::new(metadata) }
     }
 
-    /// As [`with_metadata`](Self::with_metadata), and keeps the other pairs of this name. A handler finds all of them
-    /// in the field `metadata` of [`CallInfo`](crate::CallInfo).
+    /// As [`with_metadata`](Self::with_metadata), and keeps the other pairs of this name. A handler
+    /// finds all of them in the field `metadata` of [`CallInfo`](crate::CallInfo).
     #[must_use = "the calls of the client itself travel without the pair"]
     pub fn add_metadata(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let mut metadata = (*self.metadata).clone();
@@ -238,8 +240,8 @@ impl Client {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A close that is dropped or interrupted has closed nothing, or everything: then what was sent is
-    /// written all the same.
+    /// An interruption point. A close that is dropped or interrupted has closed nothing, or
+    /// everything: then what was sent is written all the same.
     ///
     /// # Errors
     ///
@@ -313,7 +315,8 @@ impl Core {
         }
     }
 
-    /// An attempt at one server, and after a while at another one too, which counts as another attempt.
+    /// An attempt at one server, and after a while at another one too, which counts as another
+    /// attempt.
     async fn hedged(
         &self,
         call: Call<'_>,
@@ -369,8 +372,8 @@ impl Core {
         result
     }
 
-    /// The server for the next attempt, if possible one that is not away, and another than the one that was tried. `None`: no
-    /// server may get a call.
+    /// The server for the next attempt, if possible one that is not away, and another than the one
+    /// that was tried. `None`: no server may get a call.
     fn pick(&self, tried: Option<usize>) -> Option<usize> {
         if let [server] = &self.servers[..] {
             return server.breaker.admits().then_some(0);
@@ -509,8 +512,8 @@ impl Drop for UnderWay<'_> {
 impl ClientBuilder {
     /// Adds a server over TCP, such as `"127.0.0.1:7000"` or `"accounts.example:7000"`.
     ///
-    /// A name with several addresses is one server: the connection goes to the first address that accepts it. See
-    /// [`TcpStream::connect`].
+    /// A name with several addresses is one server: the connection goes to the first address that
+    /// accepts it. See [`TcpStream::connect`].
     pub fn tcp(self, address: &str) -> Self {
         let name = address.to_owned();
         self.server(address, move || {
@@ -587,8 +590,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The most attempts of a call, three by default. A hedge is an attempt too, so a server gets no more requests than
-    /// that for a call. See [`Client`] for the calls that are tried again.
+    /// The most attempts of a call, three by default. A hedge is an attempt too, so a server gets
+    /// no more requests than that for a call. See [`Client`] for the calls that are tried again.
     ///
     /// # Panics
     ///
@@ -602,8 +605,9 @@ impl ClientBuilder {
 
     /// The number of connections to each server, one by default.
     ///
-    /// One connection suffices for any number of calls. Several connections have separate limits of calls and
-    /// separate queues, so a large argument delays fewer calls. A call goes to the connection with the fewest calls.
+    /// One connection suffices for any number of calls. Several connections have separate limits of
+    /// calls and separate queues, so a large argument delays fewer calls. A call goes to the
+    /// connection with the fewest calls.
     ///
     /// # Panics
     ///
@@ -615,18 +619,21 @@ impl ClientBuilder {
         self
     }
 
-    /// How long an attempt to connect may take, from the lookup to the server's hello; 10 s by default.
+    /// How long an attempt to connect may take, from the lookup to the server's hello; 10 s by
+    /// default.
     pub fn connect_timeout(mut self, length: Duration) -> Self {
         self.connect_timeout = length;
         self
     }
 
-    /// Sends a server no calls for `pause` after so many calls in a row have failed; by default, calls are always sent.
+    /// Sends a server no calls for `pause` after so many calls in a row have failed; by default,
+    /// calls are always sent.
     ///
-    /// A call has failed if the server could not be reached, the connection was lost, the server was overloaded, or the
-    /// caller's deadline has passed. After the pause, one call is sent. When it is answered, further calls follow; when it
-    /// fails, another pause begins. When it has no answer after another pause, a further call is sent. A call that may be
-    /// sent to no server fails with [`CallFailure::BreakerOpen`].
+    /// A call has failed if the server could not be reached, the connection was lost, the server
+    /// was overloaded, or the caller's deadline has passed. After the pause, one call is sent. When
+    /// it is answered, further calls follow; when it fails, another pause begins. When it has no
+    /// answer after another pause, a further call is sent. A call that may be sent to no server
+    /// fails with [`CallFailure::BreakerOpen`].
     ///
     /// # Panics
     ///
@@ -638,12 +645,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Sends a call of an idempotent method to another server as well when it has no answer after `length`; off by
-    /// default.
+    /// Sends a call of an idempotent method to another server as well when it has no answer after
+    /// `length`; off by default.
     ///
-    /// The first answer counts, and the other attempt is given up. Another connection to the same server is no other
-    /// server. A call with a channel among its arguments goes to one server only, and so does the last of its
-    /// [`attempts`](Self::attempts).
+    /// The first answer counts, and the other attempt is given up. Another connection to the same
+    /// server is no other server. A call with a channel among its arguments goes to one server
+    /// only, and so does the last of its [`attempts`](Self::attempts).
     pub fn hedge_after(mut self, length: Duration) -> Self {
         self.hedge_after = Some(length);
         self

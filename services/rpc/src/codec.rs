@@ -14,14 +14,16 @@ use crate::stream::Channels;
 ///
 /// Values are at most as large as a [frame](crate::packets::PacketOptions::frame_limit).
 ///
-/// JSON has a limit of 128 for their depth. Postcard has none: a peer can exhaust the stack with a value of a recursive
-/// type, and the process ends. A `Vec` of values without bytes, such as `Vec<()>`, can take time without end. Keep both
-/// out of services that unknown clients may call.
+/// JSON has a limit of 128 for their depth. Postcard has none: a peer can exhaust the stack with a
+/// value of a recursive type, and the process ends. A `Vec` of values without bytes, such as
+/// `Vec<()>`, can take time without end. Keep both out of services that unknown clients may call.
 ///
-/// Postcard writes no names of fields and types. A type with serde's `untagged`, `tag` or `flatten` makes the call fail,
-/// and so does a `serde_json::Value`. With `skip_serializing_if`, later values are read as others.
+/// Postcard writes no names of fields and types. A type with serde's `untagged`, `tag` or `flatten`
+/// makes the call fail, and so does a `serde_json::Value`. With `skip_serializing_if`, later values
+/// are read as others.
 ///
-/// JSON cannot write maps whose keys are neither texts nor numbers. It writes `NaN` and infinities as `null`.
+/// JSON cannot write maps whose keys are neither texts nor numbers. It writes `NaN` and infinities
+/// as `null`.
 ///
 /// # Examples
 ///
@@ -108,7 +110,8 @@ impl Flavor for Append<'_> {
     }
 }
 
-/// Writes the arguments of a call, one after the other. For the code that `#[pikake::service]` writes.
+/// Writes the arguments of a call, one after the other. For the code that `#[pikake::service]`
+/// writes.
 #[derive(Debug)]
 pub struct ArgumentWriter<'a> {
     codec: Codec,
@@ -142,10 +145,11 @@ impl<'a> ArgumentWriter<'a> {
     }
 }
 
-/// Reads the arguments of a call, one after the other. For the code that `#[pikake::service]` writes.
+/// Reads the arguments of a call, one after the other. For the code that `#[pikake::service]`
+/// writes.
 ///
-/// A client that is newer may send arguments that this side does not know: they are ignored. One that is older may send
-/// fewer: an argument that is an `Option` is then `None`.
+/// A client that is newer may send arguments that this side does not know: they are ignored. One
+/// that is older may send fewer: an argument that is an `Option` is then `None`.
 #[derive(Debug)]
 pub struct ArgumentReader<'a>(Rest<'a>);
 

@@ -1,4 +1,5 @@
-//! A server that a client calls: its connections, made when they are needed and again after they were lost.
+//! A server that a client calls: its connections, made when they are needed and again after they
+//! were lost.
 //!
 //! ```text
 //!          (1)            (2)
@@ -8,9 +9,10 @@
 //!                 └── closed, and the server is away for a pause
 //! ```
 //!
-//! (1) A call needs the connection ([`Endpoint::link`]), or chooses among servers ([`Endpoint::probe`]): a task connects.
-//! (2) The server has said hello. (3) The server could not be reached in time. (4) The connection was lost after it was of
-//! use, or the server left. (5) The connection was lost before it was of use.
+//! (1) A call needs the connection ([`Endpoint::link`]), or chooses among servers
+//! ([`Endpoint::probe`]): a task connects. (2) The server has said hello. (3) The server could not
+//! be reached in time. (4) The connection was lost after it was of use, or the server left. (5) The
+//! connection was lost before it was of use.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -171,7 +173,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether calls should go here. Makes a new connection to a server that was away, which calls need not wait for.
+    /// Whether calls should go here. Makes a new connection to a server that was away, which calls
+    /// need not wait for.
     pub(crate) fn probe(self: &Rc<Self>) -> Condition {
         let all = (0..self.connections.len()).map(|index| self.condition(index));
         all.min().unwrap_or(Condition::Good)
@@ -199,7 +202,8 @@ impl Endpoint {
         Condition::Connecting
     }
 
-    /// The connection for the next call: the best one, and of equal ones that with the fewest calls.
+    /// The connection for the next call: the best one, and of equal ones that with the fewest
+    /// calls.
     pub(crate) fn choose(self: &Rc<Self>) -> Counted<'_> {
         let (first, count) = (self.next.get(), self.connections.len());
         let in_turn = (first..first + count).map(|index| index % count);

@@ -64,7 +64,8 @@ pub struct CallError {
 }
 
 impl CallError {
-    /// An error of a call of `method`, such as `Accounts.transfer`. For tests of code that calls services.
+    /// An error of a call of `method`, such as `Accounts.transfer`. For tests of code that calls
+    /// services.
     pub fn new(
         method: &'static str,
         peer: impl Into<String>,
@@ -149,7 +150,8 @@ impl From<CallError> for io::Error {
     }
 }
 
-/// Why a call of a method that returns a `Result` has no value: the service's own error, or none of the service.
+/// Why a call of a method that returns a `Result` has no value: the service's own error, or none of
+/// the service.
 #[derive(Clone, Debug)]
 pub enum Error<E> {
     /// The handler returned this error.

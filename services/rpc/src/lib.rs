@@ -1,7 +1,8 @@
 //! Remote procedure calls: many calls under way on one connection.
 //!
-//! A trait with `#[pikake::service]` is a service. A caller's deadline travels with the call, a caller that gives up
-//! interrupts the handler, and a connection carries any number of calls, whose answers come in any order.
+//! A trait with `#[pikake::service]` is a service. A caller's deadline travels with the call, a
+//! caller that gives up interrupts the handler, and a connection carries any number of calls, whose
+//! answers come in any order.
 //!
 //! | for | use |
 //! | --- | --- |
@@ -59,7 +60,8 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! The book has a page about services: errors, deadlines, channels, limits, tests, and how services evolve.
+//! The book has a page about services: errors, deadlines, channels, limits, tests, and how services
+//! evolve.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -7,9 +7,10 @@
 //!                 └────────▶ given up ──────▶ gone
 //! ```
 //!
-//! (1) The request is queued, in a place of the server's limit. (2) The answer arrived, the connection was lost, or the server
-//! left before it took the call. (3) The caller has the answer. (4) The caller was interrupted or dropped: the server gets a
-//! cancel. (5) The answer arrived all the same, and nobody wants it; only then is the place free.
+//! (1) The request is queued, in a place of the server's limit. (2) The answer arrived, the
+//! connection was lost, or the server left before it took the call. (3) The caller has the answer.
+//! (4) The caller was interrupted or dropped: the server gets a cancel. (5) The answer arrived all
+//! the same, and nobody wants it; only then is the place free.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -43,8 +44,8 @@ pub(crate) type Arguments<'a> =
 
 /// The most calls that a client has under way on a connection, whatever the server's limit is.
 const MOST_CALLS: u64 = u32::MAX as u64;
-/// How long a connection that nobody uses waits for the server's end of it, so that what was sent last is not lost by a
-/// reset.
+/// How long a connection that nobody uses waits for the server's end of it, so that what was sent
+/// last is not lost by a reset.
 const DRAIN: Duration = Duration::from_secs(1);
 /// A timer that is due fires within this time.
 const TIMER_DELAY: Duration = Duration::from_millis(1);
@@ -283,8 +284,8 @@ impl Link {
         }
     }
 
-    /// The interruption in place of the server's word that the caller's time is over, which may be here before the caller's
-    /// own timer.
+    /// The interruption in place of the server's word that the caller's time is over, which may be
+    /// here before the caller's own timer.
     async fn or_interruption(
         &self,
         deadline: Deadline,
@@ -379,7 +380,8 @@ impl Link {
     }
 }
 
-/// The caller's nearest deadline. One that has passed interrupts the caller's next wait, and has no pauses before it.
+/// The caller's nearest deadline. One that has passed interrupts the caller's next wait, and has no
+/// pauses before it.
 pub(crate) fn deadline_ahead() -> Deadline {
     let nearest = nearest_deadline();
     if has_passed(nearest) { Deadline::NEVER } else { nearest }
@@ -477,7 +479,8 @@ impl Drop for Link {
     }
 }
 
-/// The link of the task that receives. The end of the task fails the calls, also an end by a panic or an abort.
+/// The link of the task that receives. The end of the task fails the calls, also an end by a panic
+/// or an abort.
 struct Receiving(Weak<Link>);
 
 impl Drop for Receiving {

@@ -1,7 +1,8 @@
 //! Calls between kernels of one process, without sockets.
 //!
-//! A [`LocalConnector`] and a [`LocalListener`] take the places of an address and a socket: the same client and the same
-//! server exchange the same packets, so deadlines, cancels and channels work as between processes.
+//! A [`LocalConnector`] and a [`LocalListener`] take the places of an address and a socket: the
+//! same client and the same server exchange the same packets, so deadlines, cancels and channels
+//! work as between processes.
 //!
 //! # Examples
 //!
@@ -52,11 +53,12 @@ const BACKLOG: usize = 128;
 const CHUNK: usize = 64 * 1024;
 /// The writes that may wait to be read, in each direction of a connection.
 const CHUNKS: usize = 16;
-/// The chunks that a task reads and writes before it lets others run: a queue that is ready is no trap, and has no quota.
+/// The chunks that a task reads and writes before it lets others run: a queue that is ready is no
+/// trap, and has no quota.
 const CHUNKS_IN_A_ROW: usize = 2 * CHUNKS;
 
-/// Makes a listener for a server of one kernel, and a connector for clients of other kernels. Errors and listings call
-/// the server `name`.
+/// Makes a listener for a server of one kernel, and a connector for clients of other kernels.
+/// Errors and listings call the server `name`.
 ///
 /// # Examples
 ///
@@ -92,11 +94,13 @@ impl LocalConnector {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is dropped or interrupted makes no connection, or one that ends at once.
+    /// An interruption point. A call that is dropped or interrupted makes no connection, or one
+    /// that ends at once.
     ///
     /// # Errors
     ///
-    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused), if the listener is gone; the interruption.
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused), if the listener is gone; the
+    /// interruption.
     pub async fn connect(&self) -> io::Result<LocalStream> {
         let (here, there) = LocalStream::pair();
         match self.0.streams.put(there).await {
@@ -112,7 +116,8 @@ impl LocalConnector {
     }
 }
 
-/// Accepts connections of clients of other kernels. It is for [`Server::serve`](crate::Server::serve).
+/// Accepts connections of clients of other kernels. It is for
+/// [`Server::serve`](crate::Server::serve).
 pub struct LocalListener {
     name: Arc<str>,
     streams: Arc<Queue<LocalStream>>,
@@ -146,8 +151,8 @@ impl Drop for LocalListener {
 
 /// One end of a connection between two kernels.
 ///
-/// The stream behaves like a socket: unread bytes stop the writer, each direction ends separately, and the end of a
-/// kernel ends its streams.
+/// The stream behaves like a socket: unread bytes stop the writer, each direction ends separately,
+/// and the end of a kernel ends its streams.
 pub struct LocalStream {
     incoming: Arc<Queue<Vec<u8>>>,
     outgoing: Arc<Queue<Vec<u8>>>,

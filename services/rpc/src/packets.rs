@@ -9,16 +9,18 @@
 //! finish            a frame of the kind 30, the last one
 //! ```
 //!
-//! The kind of a frame are the upper five bits of its byte, and the flags the lower three. The kinds up to 29 are packets.
-//! A frame of the kind 31 is a heartbeat, which says nothing but that the sender is alive. The bodies of heartbeats and
-//! of `finish` are ignored. A number has no more bytes than it needs, and at most 64 bits.
+//! The kind of a frame are the upper five bits of its byte, and the flags the lower three. The
+//! kinds up to 29 are packets. A frame of the kind 31 is a heartbeat, which says nothing but that
+//! the sender is alive. The bodies of heartbeats and of `finish` are ignored. A number has no more
+//! bytes than it needs, and at most 64 bits.
 //!
-//! Both sides send their hello at once. The version of the frames is 1, the only one so far. A side takes no frame whose
-//! body is larger than the frame limit that it has declared. It gives up when nothing has come for its silence, and so
-//! the other side sends a heartbeat whenever it has sent nothing for a third of that.
+//! Both sides send their hello at once. The version of the frames is 1, the only one so far. A side
+//! takes no frame whose body is larger than the frame limit that it has declared. It gives up when
+//! nothing has come for its silence, and so the other side sends a heartbeat whenever it has sent
+//! nothing for a third of that.
 //!
-//! The sides finish independently: after `finish` a side half-closes the stream, and goes on receiving. A stream that ends
-//! without `finish` has failed, in both directions.
+//! The sides finish independently: after `finish` a side half-closes the stream, and goes on
+//! receiving. A stream that ends without `finish` has failed, in both directions.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -100,22 +102,23 @@ impl PacketOptions {
         }
     }
 
-    /// The most bytes of a body that this side receives, 1 MiB by default. The peer learns the limit and sends no
-    /// larger one. With zero, packets have no body, and no call can be made.
+    /// The most bytes of a body that this side receives, 1 MiB by default. The peer learns the
+    /// limit and sends no larger one. With zero, packets have no body, and no call can be made.
     pub fn frame_limit(mut self, bytes: usize) -> Self {
         self.frame_limit = bytes;
         self
     }
 
-    /// The bytes that may wait to be written before [`PacketWriter::send`] waits, 256 KiB by default. The last packet
-    /// may exceed the limit.
+    /// The bytes that may wait to be written before [`PacketWriter::send`] waits, 256 KiB by
+    /// default. The last packet may exceed the limit.
     pub fn queue_limit(mut self, bytes: usize) -> Self {
         self.queue_limit = bytes;
         self
     }
 
-    /// After how long without a byte of the peer this side gives up, 30 s by default. The peer learns the time, and sends
-    /// a heartbeat whenever it has sent nothing for a third of it. Less than 400 ms counts as 400 ms.
+    /// After how long without a byte of the peer this side gives up, 30 s by default. The peer
+    /// learns the time, and sends a heartbeat whenever it has sent nothing for a third of it. Less
+    /// than 400 ms counts as 400 ms.
     ///
     /// Only the time in which a task waits in [`PacketReader::next`] counts.
     pub fn silence(mut self, length: Duration) -> Self {
@@ -123,18 +126,20 @@ impl PacketOptions {
         self
     }
 
-    /// How long a frame may take to arrive, and how long the peer may take no byte while something is to be
-    /// written, 30 s by default. Also the limit of the hello, and of the end of the stream.
+    /// How long a frame may take to arrive, and how long the peer may take no byte while something
+    /// is to be written, 30 s by default. Also the limit of the hello, and of the end of the
+    /// stream.
     ///
-    /// Only the time in which a task waits in [`PacketReader::next`] counts for a frame. With zero, the first wait for the peer
-    /// ends the connection.
+    /// Only the time in which a task waits in [`PacketReader::next`] counts for a frame. With zero,
+    /// the first wait for the peer ends the connection.
     pub fn stall(mut self, length: Duration) -> Self {
         self.stall = length;
         self
     }
 
-    /// Sets the bytes that the peer gets before the first packet, at most 64 KiB. [`Client`](crate::Client) and
-    /// [`Server`](crate::Server) have greetings of their own, and replace these.
+    /// Sets the bytes that the peer gets before the first packet, at most 64 KiB.
+    /// [`Client`](crate::Client) and [`Server`](crate::Server) have greetings of their own, and
+    /// replace these.
     pub fn greeting(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.greeting = bytes.into();
         self
@@ -176,8 +181,8 @@ impl<'a> Packet<'a> {
 
 /// Begins to send and receive packets on a stream: sends the hello, and waits for the peer's.
 ///
-/// A task writes what is sent, joined into few writes. The task ends, and half-closes the stream, when all writers
-/// have been dropped and everything is written.
+/// A task writes what is sent, joined into few writes. The task ends, and half-closes the stream,
+/// when all writers have been dropped and everything is written.
 ///
 /// # Examples
 ///
@@ -388,7 +393,8 @@ impl Outbox {
         self.queued.get()
     }
 
-    /// Whether the connection has failed before the last of so many bytes, the end of a packet, was begun to be written.
+    /// Whether the connection has failed before the last of so many bytes, the end of a packet, was
+    /// begun to be written.
     pub(crate) fn is_unsent(&self, queued: u64) -> bool {
         queued > self.begun.get()
     }
@@ -397,7 +403,8 @@ impl Outbox {
         self.failure.borrow().clone()
     }
 
-    /// Waits until there is room, or the connection has failed. Callers get their turn in the order of their calls.
+    /// Waits until there is room, or the connection has failed. Callers get their turn in the order
+    /// of their calls.
     pub(crate) async fn wait_for_room(
         &self,
         place: &'static Location<'static>,
@@ -425,8 +432,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Waits until there is room, or the connection has failed, for a caller that sends nothing. It has no turn, so no sender
-    /// that nobody polls holds it up.
+    /// Waits until there is room, or the connection has failed, for a caller that sends nothing. It
+    /// has no turn, so no sender that nobody polls holds it up.
     pub(crate) async fn wait_until_written(
         &self,
         place: &'static Location<'static>,
@@ -504,7 +511,8 @@ impl PacketWriter {
         &self.0
     }
 
-    /// Queues a packet. Waits while the queue has no room; callers that wait get their turn in the order of their calls.
+    /// Queues a packet. Waits while the queue has no room; callers that wait get their turn in the
+    /// order of their calls.
     ///
     /// # Examples
     ///
@@ -512,12 +520,13 @@ impl PacketWriter {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is dropped or interrupted sends nothing. A call that waits and that nobody polls
-    /// holds up the callers behind it, also when there is room again.
+    /// An interruption point. A call that is dropped or interrupted sends nothing. A call that
+    /// waits and that nobody polls holds up the callers behind it, also when there is room again.
     ///
     /// # Errors
     ///
-    /// The end of the connection; [`PacketError::TooLarge`], if the peer takes no packet of that size.
+    /// The end of the connection; [`PacketError::TooLarge`], if the peer takes no packet of that
+    /// size.
     ///
     /// # Panics
     ///
@@ -543,8 +552,8 @@ impl PacketWriter {
         }
     }
 
-    /// Drops this writer, and waits until all is written that was queued before. If it was the last one, the stream is
-    /// half-closed.
+    /// Drops this writer, and waits until all is written that was queued before. If it was the last
+    /// one, the stream is half-closed.
     ///
     /// # Examples
     ///
@@ -602,7 +611,8 @@ impl Drop for PacketWriter {
     }
 }
 
-/// How long the reader has waited. Time in which nobody receives does not count: the bytes may be there.
+/// How long the reader has waited. Time in which nobody receives does not count: the bytes may be
+/// there.
 struct Waited {
     limit: Duration,
     ticks: u64,
@@ -643,7 +653,8 @@ impl Drop for WaitForBytes<'_> {
 
 /// Receives packets.
 ///
-/// After its drop nobody receives: the peer waits as soon as the stream's buffers are full. The writers go on.
+/// After its drop nobody receives: the peer waits as soon as the stream's buffers are full. The
+/// writers go on.
 pub struct PacketReader<S> {
     stream: Rc<S>,
     out: Rc<Outbox>,
@@ -663,7 +674,8 @@ pub struct PacketReader<S> {
 }
 
 impl<S: Read> PacketReader<S> {
-    /// The greeting of the peer, which came before the first packet. See [`PacketOptions::greeting`].
+    /// The greeting of the peer, which came before the first packet. See
+    /// [`PacketOptions::greeting`].
     pub fn greeting(&self) -> &[u8] {
         &self.greeting
     }
@@ -683,7 +695,8 @@ impl<S: Read> PacketReader<S> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is dropped or interrupted takes no packet, and no part of one.
+    /// An interruption point. A call that is dropped or interrupted takes no packet, and no part of
+    /// one.
     ///
     /// # Errors
     ///

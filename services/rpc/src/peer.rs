@@ -31,10 +31,12 @@ pub struct Peer {
     pub address: String,
     /// The address of a client over TCP, also below TLS.
     pub socket_addr: Option<SocketAddr>,
-    /// The process, of a Unix socket; `None` for other streams, in simulations, and where the system does not know.
+    /// The process, of a Unix socket; `None` for other streams, in simulations, and where the
+    /// system does not know.
     pub credentials: Option<PeerCredentials>,
-    /// The certificates that the peer has sent, as DER: the first is the peer's, the next one signs it, and so on. The
-    /// peer has proved that it has the key of the first. Empty without TLS, and if the server asked for none.
+    /// The certificates that the peer has sent, as DER: the first is the peer's, the next one signs
+    /// it, and so on. The peer has proved that it has the key of the first. Empty without TLS, and
+    /// if the server asked for none.
     pub certificates: Vec<Vec<u8>>,
 }
 
@@ -63,8 +65,8 @@ pub trait Transport: Read + Write + 'static {
     /// The other end. Called once for each connection, after the handshake of TLS.
     fn peer(&self) -> Peer;
 
-    /// Has the stream send small packets at once, where it would otherwise wait for more bytes. Called once for each
-    /// connection. By default it does nothing.
+    /// Has the stream send small packets at once, where it would otherwise wait for more bytes.
+    /// Called once for each connection. By default it does nothing.
     ///
     /// # Errors
     ///

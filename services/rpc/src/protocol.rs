@@ -12,16 +12,17 @@
 //! | `STOP` | both | the call | channel (number): no more items are wanted |
 //! | `LEAVE` | server | the last call that was taken | |
 //!
-//! Each request has one answer, also after a cancel, and nothing of the call follows the answer. Requests above the id
-//! of `LEAVE` have none. Notices have no channels.
+//! Each request has one answer, also after a cancel, and nothing of the call follows the answer.
+//! Requests above the id of `LEAVE` have none. Notices have no channels.
 //!
-//! The ends of channels among the arguments are numbers: 0 for the first that is written, and so on, below 64. A
-//! channel has one direction: `ITEM` and `END` go with it, `CREDIT` and `STOP` against it. Packets of a channel that
-//! the receiver does not know, or has closed, are ignored. A client sends nothing for a channel after `CANCEL`.
+//! The ends of channels among the arguments are numbers: 0 for the first that is written, and so
+//! on, below 64. A channel has one direction: `ITEM` and `END` go with it, `CREDIT` and `STOP`
+//! against it. Packets of a channel that the receiver does not know, or has closed, are ignored. A
+//! client sends nothing for a channel after `CANCEL`.
 //!
-//! The greeting of the client: codec (1 byte) · the items that the server may send in each channel before the first
-//! credit (number). Of the server: the calls that may be under way (number) · the items, as the client's. Bytes that
-//! follow are of later versions, and ignored.
+//! The greeting of the client: codec (1 byte) · the items that the server may send in each channel
+//! before the first credit (number). Of the server: the calls that may be under way (number) · the
+//! items, as the client's. Bytes that follow are of later versions, and ignored.
 
 use crate::codec::Codec;
 use crate::packet_error::PacketError;
@@ -93,7 +94,8 @@ impl Failure {
     }
 }
 
-/// The number of a method: the FNV-1a hash of `Service.method`, which stays when methods come, go and move.
+/// The number of a method: the FNV-1a hash of `Service.method`, which stays when methods come, go
+/// and move.
 pub(crate) const fn method_number(service: &str, method: &str) -> u32 {
     const fn add(mut hash: u32, text: &str) -> u32 {
         let bytes = text.as_bytes();

@@ -196,9 +196,11 @@ impl Server {
         self
     }
 
-    /// The calls of each connection that may be under way, 1,000 by default. Clients wait with further calls.
+    /// The calls of each connection that may be under way, 1,000 by default. Clients wait with
+    /// further calls.
     ///
-    /// As many notices may run besides. Further ones are not taken, which nobody learns but the figures and the log.
+    /// As many notices may run besides. Further ones are not taken, which nobody learns but the
+    /// figures and the log.
     ///
     /// # Panics
     ///
@@ -210,8 +212,9 @@ impl Server {
         self
     }
 
-    /// The calls of all connections that may be under way, 10,000 by default. Further ones fail with
-    /// [`CallFailure::Overloaded`](crate::CallFailure::Overloaded). With zero, all calls fail so.
+    /// The calls of all connections that may be under way, 10,000 by default. Further ones fail
+    /// with [`CallFailure::Overloaded`](crate::CallFailure::Overloaded). With zero, all calls fail
+    /// so.
     pub fn all_calls(mut self, count: usize) -> Self {
         self.options.all_calls = count;
         self
@@ -231,8 +234,9 @@ impl Server {
 
     /// The items that may wait in each channel of a call, 16 by default.
     ///
-    /// A connection may hold so many items of the [frame limit](PacketOptions::frame_limit) for each channel of each call: 1 GiB
-    /// for each 64 channels with the defaults. Lower one of the limits for services of unknown clients that upload.
+    /// A connection may hold so many items of the [frame limit](PacketOptions::frame_limit) for
+    /// each channel of each call: 1 GiB for each 64 channels with the defaults. Lower one of the
+    /// limits for services of unknown clients that upload.
     ///
     /// # Panics
     ///
@@ -250,9 +254,11 @@ impl Server {
         self
     }
 
-    /// How long the calls under way may go on when the server ends: 20 s by default, and 6 s more after their interruption.
+    /// How long the calls under way may go on when the server ends: 20 s by default, and 6 s more
+    /// after their interruption.
     ///
-    /// The time after the interruption should be longer than the [grace](Self::grace), so that the handlers end first.
+    /// The time after the interruption should be longer than the [grace](Self::grace), so that the
+    /// handlers end first.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
         self
@@ -264,12 +270,13 @@ impl Server {
         self
     }
 
-    /// Runs `interceptor` around each handler: to refuse calls ([`Answer::refused`]), or to note what happens. The
-    /// interceptors that were added first are the outer ones.
+    /// Runs `interceptor` around each handler: to refuse calls ([`Answer::refused`]), or to note
+    /// what happens. The interceptors that were added first are the outer ones.
     ///
-    /// An interceptor gets the call and its handler, which begins when the interceptor awaits it. Both run in the task of
-    /// the call, so [`current_call`](crate::current_call) is set, and an interruption of the call reaches both. A handler that
-    /// an interceptor has kept does not begin after the end of the call.
+    /// An interceptor gets the call and its handler, which begins when the interceptor awaits it.
+    /// Both run in the task of the call, so [`current_call`](crate::current_call) is set, and an
+    /// interruption of the call reaches both. A handler that an interceptor has kept does not begin
+    /// after the end of the call.
     ///
     /// # Examples
     ///
@@ -319,11 +326,12 @@ impl Server {
         })
     }
 
-    /// Answers the calls of one connection, until it ends. Use it in an accept loop of your own, or for a stream that no
-    /// [`Listener`] accepts.
+    /// Answers the calls of one connection, until it ends. Use it in an accept loop of your own, or
+    /// for a stream that no [`Listener`] accepts.
     ///
-    /// All connections of a server count for [`all_calls`](Self::all_calls). [`connections`](Self::connections) and
-    /// [`patience`](Self::patience) are for [`serve`](Self::serve) alone.
+    /// All connections of a server count for [`all_calls`](Self::all_calls).
+    /// [`connections`](Self::connections) and [`patience`](Self::patience) are for
+    /// [`serve`](Self::serve) alone.
     ///
     /// # Examples
     ///
@@ -358,8 +366,8 @@ impl Server {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. An interruption interrupts the handlers, and waits for them for the grace. A drop drops
-    /// them.
+    /// An interruption point. An interruption interrupts the handlers, and waits for them for the
+    /// grace. A drop drops them.
     ///
     /// # Errors
     ///
@@ -375,9 +383,9 @@ impl Server {
         serve_calls(stream, self.core(), self.closing.clone())
     }
 
-    /// Answers the calls of all connections of a listener, until the server is asked to end or its task is interrupted.
-    /// The server then takes no more calls, waits for those under way, interrupts them at the soft deadline, and drops
-    /// them at the hard one; see [`serve_until`].
+    /// Answers the calls of all connections of a listener, until the server is asked to end or its
+    /// task is interrupted. The server then takes no more calls, waits for those under way,
+    /// interrupts them at the soft deadline, and drops them at the hard one; see [`serve_until`].
     ///
     /// # Cancellation
     ///
@@ -437,7 +445,8 @@ pub struct Report<A> {
     pub farewell: Farewell<A>,
     /// The calls that were interrupted at the soft deadline.
     pub interrupted: Vec<UnfinishedCall>,
-    /// The calls whose handlers were dropped: at the hard deadline, or earlier when the grace after the soft deadline was over.
+    /// The calls whose handlers were dropped: at the hard deadline, or earlier when the grace after
+    /// the soft deadline was over.
     pub dropped: Vec<UnfinishedCall>,
 }
 

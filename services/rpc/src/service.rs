@@ -46,7 +46,8 @@ impl Method {
     }
 }
 
-/// A service that a server offers: what `#[pikake::service]` makes of an implementation of the trait.
+/// A service that a server offers: what `#[pikake::service]` makes of an implementation of the
+/// trait.
 pub trait Service: 'static {
     /// The methods.
     #[doc(hidden)]
@@ -116,12 +117,14 @@ impl Answer {
         Self(Given::Value(Box::new(Outcome(result))))
     }
 
-    /// Refuses the call, as for want of a permission: the caller gets [`CallFailure::Refused`] with this text.
+    /// Refuses the call, as for want of a permission: the caller gets [`CallFailure::Refused`] with
+    /// this text.
     pub fn refused(why: impl Into<String>) -> Self {
         Self(Given::Failure(Failure::Refused, why.into()))
     }
 
-    /// Whether the caller gets an error: the service's own, or a refusal. For interceptors that count or log.
+    /// Whether the caller gets an error: the service's own, or a refusal. For interceptors that
+    /// count or log.
     pub fn is_error(&self) -> bool {
         match &self.0 {
             Given::Value(value) => value.is_error(),

@@ -8,9 +8,10 @@
 //!                ending: handlers are interrupted ──▶ as (3), or closed if the connection is lost
 //! ```
 //!
-//! (1) The server is asked to end, and says `LEAVE`; or the client sends nothing more. (2) The last handler has ended.
-//! (3) What is queued is written. (4) The client has closed, or does not in time. (5) The connection is lost, or
-//! the task of the connection is interrupted. (6) The handlers have ended, or the grace is over and drops them.
+//! (1) The server is asked to end, and says `LEAVE`; or the client sends nothing more. (2) The last
+//! handler has ended. (3) What is queued is written. (4) The client has closed, or does not in
+//! time. (5) The connection is lost, or the task of the connection is interrupted. (6) The handlers
+//! have ended, or the grace is over and drops them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,9 +46,9 @@ use crate::stream::Channels;
 use crate::trace::TraceContext;
 use crate::wire::{Malformed, whole_number};
 
-/// How long a server that is overdue waits for the client to close a connection on which everything is written, and how
-/// long one that ends waits for a client's hello. A close with bytes that were not read resets the connection, and the client
-/// may lose answers.
+/// How long a server that is overdue waits for the client to close a connection on which everything
+/// is written, and how long one that ends waits for a client's hello. A close with bytes that were
+/// not read resets the connection, and the client may lose answers.
 const LINGER: Duration = Duration::from_secs(1);
 /// The most calls that the description of a wait names.
 const NAMED_CALLS: usize = 8;
@@ -242,7 +243,8 @@ impl Session {
         }
     }
 
-    /// Waits until there is room for answers and credit: a client that takes none gets no more. Returns how long it took.
+    /// Waits until there is room for answers and credit: a client that takes none gets no more.
+    /// Returns how long it took.
     async fn wait_for_room(&self, closing: &Closing) -> Result<Duration, PacketError> {
         if self.out.has_room() && !closing.has_begun() {
             return Ok(Duration::ZERO);

@@ -71,7 +71,8 @@ impl<A> Either<A, A> {
     }
 }
 
-/// Waits for the first of two futures. They stay where they are: each request would move them otherwise.
+/// Waits for the first of two futures. They stay where they are: each request would move them
+/// otherwise.
 pub(crate) fn either<A: Future, B: Future>(
     mut first: Pin<&mut A>,
     mut second: Pin<&mut B>,

@@ -5,17 +5,18 @@
 //! client: channel() ─▶ Sender as argument   │ ◀─ items │ server: Sender        (download)
 //! ```
 //!
-//! A channel is local until an end of it is serialized as an argument. It then has a *port*: for an export the
-//! items leave by the connection, for an import they arrive by it. The importing side grants credit for items, and
-//! closes the port by `STOP`; the exporting side closes it by `END`. The end of the call closes both.
+//! A channel is local until an end of it is serialized as an argument. It then has a *port*: for an
+//! export the items leave by the connection, for an import they arrive by it. The importing side
+//! grants credit for items, and closes the port by `STOP`; the exporting side closes it by `END`.
+//! The end of the call closes both.
 //!
 //! ```text
 //! export   open ──▶ END sent, or STOP received, or the call is over: closed
 //! import   open ──▶ END received, or STOP sent, or the call is over: closed
 //! ```
 //!
-//! The items are complete only if the sender says so ([`Sender::finish`]). A sender that is dropped, as by a panic or an
-//! interruption, sends an `END` that is `INCOMPLETE`.
+//! The items are complete only if the sender says so ([`Sender::finish`]). A sender that is
+//! dropped, as by a panic or an interruption, sends an `END` that is `INCOMPLETE`.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -43,9 +44,9 @@ use crate::wire::put_number;
 
 /// Makes a channel that buffers up to `capacity` items. Either end may be an argument of a call.
 ///
-/// An end that travels may be part of a larger argument, such as a struct, an `Option` or a `Vec`. It travels once. The
-/// items that are under way are then limited by the server and the client, by 16 each unless they say otherwise. At the
-/// end of the call the channel ends as well.
+/// An end that travels may be part of a larger argument, such as a struct, an `Option` or a `Vec`.
+/// It travels once. The items that are under way are then limited by the server and the client, by
+/// 16 each unless they say otherwise. At the end of the call the channel ends as well.
 ///
 /// # Examples
 ///
@@ -210,8 +211,8 @@ impl<T> Channel<T> {
         Ok(())
     }
 
-    /// Whether an item may be sent. One that leaves needs credit, so nothing of an exported channel is left when its
-    /// sender is dropped.
+    /// Whether an item may be sent. One that leaves needs credit, so nothing of an exported channel
+    /// is left when its sender is dropped.
     fn has_room(&self) -> bool {
         let count = self.items.borrow().len();
         match &*self.port.borrow() {
@@ -598,8 +599,9 @@ impl Channels {
 
 /// The end of a [`channel`] that sends.
 ///
-/// [`finish`](Self::finish) says that the items are complete. A sender that is dropped without it, as by a panic or an
-/// interruption, leaves its receiver with [`ReceiveError::Lost`] after the items that were sent.
+/// [`finish`](Self::finish) says that the items are complete. A sender that is dropped without it,
+/// as by a panic or an interruption, leaves its receiver with [`ReceiveError::Lost`] after the
+/// items that were sent.
 pub struct Sender<T> {
     channel: Rc<Channel<T>>,
     /// The end is finished or has travelled with a call, and this value is what is left.
@@ -625,8 +627,8 @@ impl<T> Sender<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. A call that is interrupted sends nothing, and returns the item. A call that is dropped sends
-    /// nothing, and drops the item.
+    /// An interruption point. A call that is interrupted sends nothing, and returns the item. A
+    /// call that is dropped sends nothing, and drops the item.
     ///
     /// # Errors
     ///
@@ -664,7 +666,8 @@ impl<T> Sender<T> {
                 waited.map_err(NotSent::Interrupted)?;
                 continue;
             }
-            // A connection that has failed takes the item, and the end of the call closes the channel.
+            // A connection that has failed takes the item, and the end of the call closes the
+            // channel.
             let is_full = |out: &Rc<Outbox>| !out.has_room() && out.failure().is_none();
             let Some(out) = channel.exported_by().filter(is_full) else { return Ok(()) };
             let closed = async {
@@ -716,7 +719,8 @@ impl<T> Receiver<T> {
         Self { channel: channel.clone(), has_left: Cell::new(false) }
     }
 
-    /// Waits for the next item; `None` after the last, if the sender has [finished](Sender::finish).
+    /// Waits for the next item; `None` after the last, if the sender has
+    /// [finished](Sender::finish).
     ///
     /// # Examples
     ///
@@ -917,8 +921,9 @@ pub enum NotSent {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// Items are missing. The sender was dropped before it had [finished](Sender::finish), the call ended or its connection
-    /// was lost before the last item, or an item from before the call could not be sent.
+    /// Items are missing. The sender was dropped before it had [finished](Sender::finish), the call
+    /// ended or its connection was lost before the last item, or an item from before the call could
+    /// not be sent.
     Lost,
     /// The next item could not be understood.
     Decode(String),
@@ -989,8 +994,8 @@ impl Error for ReceiveError {
     }
 }
 
-/// Drops the item. `BrokenPipe` if nobody receives any more, `InvalidInput` if the item cannot be sent. Otherwise as the
-/// conversion from [`Interrupted`].
+/// Drops the item. `BrokenPipe` if nobody receives any more, `InvalidInput` if the item cannot be
+/// sent. Otherwise as the conversion from [`Interrupted`].
 impl<T> From<SendError<T>> for io::Error {
     fn from(error: SendError<T>) -> Self {
         match error.why {

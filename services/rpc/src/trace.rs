@@ -1,8 +1,8 @@
 //! Traces that calls belong to, by the W3C recommendation [Trace Context].
 //!
-//! A caller sends the metadata `traceparent`, and perhaps `tracestate`. The server gives the call an id of its own in the
-//! same trace ([`CallInfo::trace`](crate::CallInfo::trace)), and calls that the handler makes carry that id on. Metadata
-//! that the recommendation does not allow is ignored.
+//! A caller sends the metadata `traceparent`, and perhaps `tracestate`. The server gives the call
+//! an id of its own in the same trace ([`CallInfo::trace`](crate::CallInfo::trace)), and calls that
+//! the handler makes carry that id on. Metadata that the recommendation does not allow is ignored.
 //!
 //! [Trace Context]: https://www.w3.org/TR/trace-context-1/
 
@@ -76,8 +76,8 @@ impl TraceContext {
         Self { trace_id, span_id: random_id(), parent_id: None, is_sampled, state: String::new() }
     }
 
-    /// Reads the values of `traceparent` and `tracestate`. `None` if the first one is none of the recommendation. A
-    /// `tracestate` that is none counts as empty.
+    /// Reads the values of `traceparent` and `tracestate`. `None` if the first one is none of the
+    /// recommendation. A `tracestate` that is none counts as empty.
     pub fn parse(traceparent: &str, tracestate: &str) -> Option<Self> {
         let (version, rest) = field::<2>(traceparent.as_bytes())?;
         let (trace, rest) = field::<32>(after_dash(rest)?)?;
@@ -158,7 +158,8 @@ pub fn current() -> Option<TraceContext> {
     current_call()?.trace.clone()
 }
 
-/// The metadata of a call that this task makes: in a handler with the handler's trace, unless `metadata` names one.
+/// The metadata of a call that this task makes: in a handler with the handler's trace, unless
+/// `metadata` names one.
 pub(crate) fn with_current(metadata: &Metadata) -> Cow<'_, Metadata> {
     let Some(call) = current_call() else { return Cow::Borrowed(metadata) };
     let is_named = |(name, _): &(String, String)| name.eq_ignore_ascii_case(TRACEPARENT);
@@ -203,7 +204,8 @@ fn after_dash(bytes: &[u8]) -> Option<&[u8]> {
     bytes.strip_prefix(b"-")
 }
 
-/// The members of a `tracestate`, without empty ones; `None` if one is malformed, or there are too many.
+/// The members of a `tracestate`, without empty ones; `None` if one is malformed, or there are too
+/// many.
 fn parse_state(text: &str) -> Option<String> {
     let is_blank = |c| c == ' ' || c == '\t';
     let members = text.split(',').map(|member| member.trim_matches(is_blank));

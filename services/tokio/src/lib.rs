@@ -6,14 +6,14 @@
 //! | a constructor that needs tokio | [`with_tokio`] |
 //! | tokio's own functions | [`runtime`] |
 //!
-//! Such a library finds the current runtime in a thread-local when it opens a socket, sets a timer or spawns.
-//! [`in_tokio`] polls the library's futures in a task of pikake, with that thread-local set to a runtime of one thread,
-//! started on first use. That thread drives the library's sockets and timers and runs the tasks it spawns. Wakes
-//! come back through the kernel's wake queue.
+//! Such a library finds the current runtime in a thread-local when it opens a socket, sets a timer
+//! or spawns. [`in_tokio`] polls the library's futures in a task of pikake, with that thread-local
+//! set to a runtime of one thread, started on first use. That thread drives the library's sockets
+//! and timers and runs the tasks it spawns. Wakes come back through the kernel's wake queue.
 //!
-//! The costs are a thread, and two thread switches for each wait of the library. A simulated kernel does not see these
-//! sockets and timers, and task listings show one `future_wait`. If a library accepts another runtime's traits, use
-//! those instead.
+//! The costs are a thread, and two thread switches for each wait of the library. A simulated kernel
+//! does not see these sockets and timers, and task listings show one `future_wait`. If a library
+//! accepts another runtime's traits, use those instead.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -81,8 +81,8 @@ pub fn with_tokio<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// # Cancellation
 ///
-/// An interruption point; the future is dropped with the wait, in the runtime's context. Its library documents what is
-/// lost then.
+/// An interruption point; the future is dropped with the wait, in the runtime's context. Its
+/// library documents what is lost then.
 ///
 /// # Errors
 ///

@@ -105,7 +105,8 @@ async fn pending_once(then: fn()) {
     then();
 }
 
-/// The tasks of the failed world are polled again, for their waits. One of them panics then, and another one ends.
+/// The tasks of the failed world are polled again, for their waits. One of them panics then, and
+/// another one ends.
 #[test]
 fn polls_for_the_report_may_panic() {
     let failure = failure(|sim| {

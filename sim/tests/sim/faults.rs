@@ -271,7 +271,8 @@ fn program_survives_drawn_faults() {
     });
 }
 
-/// A segment that was lost, and is on its way a second time, does not overtake one that was held at a cut link.
+/// A segment that was lost, and is on its way a second time, does not overtake one that was held at
+/// a cut link.
 #[test]
 fn bytes_keep_their_order_through_losses_and_cuts() {
     Runs::new("faults::bytes_keep_their_order_through_losses_and_cuts").seeds(50).run(|sim| {
@@ -310,7 +311,8 @@ fn bytes_keep_their_order_through_losses_and_cuts() {
     });
 }
 
-/// A byte is lost at a cut link, and its sender dies before it sends the byte again. The next byte is still on its way.
+/// A byte is lost at a cut link, and its sender dies before it sends the byte again. The next byte
+/// is still on its way.
 #[test]
 fn bytes_after_a_loss_need_their_sender() {
     let mut network = Network::default();

@@ -206,7 +206,8 @@ impl<T> Queue<T> {
 
     /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue is empty.
+    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue
+    /// is empty.
     pub fn close(&self) {
         self.0.close();
     }

@@ -179,7 +179,8 @@ where
         is_done
     }
 
-    /// Removes the waiter and gives its grant back. With `keep`, a request without grant stays here.
+    /// Removes the waiter and gives its grant back. With `keep`, a request without grant stays
+    /// here.
     pub(crate) fn leave(&mut self, keep: bool) {
         let Some(ticket) = self.ticket.take() else { return };
         let (request, waker) = self.shared.change(|state| match D::waiters(state).leave(ticket) {

@@ -152,7 +152,8 @@ impl<R, G> Waiters<R, G> {
         self.waiting
     }
 
-    /// The index of the first waiter, unless it is paused. A paused waiter holds up those behind it.
+    /// The index of the first waiter, unless it is paused. A paused waiter holds up those behind
+    /// it.
     fn first(&self) -> Option<usize> {
         if self.is_empty() {
             return None;

@@ -10,8 +10,8 @@ use pikake::{sleep, spawn, timeout_after};
 
 use crate::support::{kernel, ms, run, within};
 
-/// Has a task wait in one kernel, and another one in another kernel that lives as well: the second is refused,
-/// and the first is served. `counts` is the same before and after.
+/// Has a task wait in one kernel, and another one in another kernel that lives as well: the second
+/// is refused, and the first is served. `counts` is the same before and after.
 fn refused_by_another<T: 'static, C: PartialEq + Debug, F: Future<Output = ()> + 'static>(
     shared: T,
     wait: impl Fn(Rc<T>) -> F,
@@ -86,7 +86,8 @@ fn a_lock_in_a_second_living_kernel_panics() {
     });
 }
 
-/// What was handed over in a kernel that has ended, to a wait that nobody drops, is there in the next kernel.
+/// What was handed over in a kernel that has ended, to a wait that nobody drops, is there in the
+/// next kernel.
 #[test]
 fn second_kernel_gets_permits_of_a_forgotten_wait() {
     let (mutex, semaphore, queue) = (Mutex::new(()), Semaphore::new(0), Queue::bounded(1));

@@ -113,8 +113,8 @@ fn putters_proceed_in_order_of_arrival() {
         while format!("{queue:?}").contains("putting: 1") {
             std::thread::yield_now();
         }
-        // The first is polled again, with another waker, while somebody gets.
-        // SAFETY: the functions look at the state, which outlives the waker and its clones, and own nothing.
+        // The first is polled again, with another waker, while somebody gets. SAFETY: the functions
+        // look at the state, which outlives the waker and its clones, and own nothing.
         let waker = unsafe { Waker::new(&state as *const _ as *const (), vt()) };
         let is_put = first.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let one = queue.get().await.unwrap();

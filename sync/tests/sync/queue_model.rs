@@ -100,7 +100,8 @@ impl Model {
         self.waits.iter().flatten().filter(|wait| is_one(wait)).count()
     }
 
-    /// How many have an item that is in their hands; also those that do not know yet that they have to keep it.
+    /// How many have an item that is in their hands; also those that do not know yet that they have
+    /// to keep it.
     fn putting(&self) -> usize {
         self.count(|wait| matches!(wait, Wait::Room(_) | Wait::Back(_)))
     }

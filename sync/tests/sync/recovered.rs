@@ -179,7 +179,8 @@ fn put_dropped_during_its_transfer_blocks_no_other() {
     });
 }
 
-/// The waiter of the put has the last reference to a task whose output makes room when it is dropped.
+/// The waiter of the put has the last reference to a task whose output makes room when it is
+/// dropped.
 #[test]
 fn destructor_that_gets_blocks_no_putter() {
     run(async {
@@ -207,7 +208,8 @@ fn destructor_that_gets_blocks_no_putter() {
     });
 }
 
-/// A taker whose task has had its share of answers is granted the permits, and collects them in the next step.
+/// A taker whose task has had its share of answers is granted the permits, and collects them in the
+/// next step.
 #[test]
 fn a_take_put_off_keeps_its_place() {
     let kernel = builder().answers_per_step(1).build().unwrap();

@@ -6,8 +6,8 @@ use pikake::{Task, TimedOut, interval, select, sleep, spawn, timeout_after, yiel
 
 use crate::support::{ms, run};
 
-/// Awaits ticks, works after each for a time, and gives for each tick when it was due and when it came, both in
-/// milliseconds from `begin`.
+/// Awaits ticks, works after each for a time, and gives for each tick when it was due and when it
+/// came, both in milliseconds from `begin`.
 async fn ticks(mut interval: Interval, begin: Instant, work: &[u64]) -> Vec<(u128, u128)> {
     let mut ticks = Vec::new();
     for &work in work {

@@ -1,5 +1,5 @@
-//! Tests of task groups with and without a limit, `select!`, intervals, task locals, threads that await, and proxies of
-//! objects in threads.
+//! Tests of task groups with and without a limit, `select!`, intervals, task locals, threads that
+//! await, and proxies of objects in threads.
 
 #[path = "../../../tests/support/mod.rs"]
 mod support;

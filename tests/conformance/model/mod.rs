@@ -1,7 +1,9 @@
-//! A model that predicts the events of a program: a second implementation of the rules of interruption.
+//! A model that predicts the events of a program: a second implementation of the rules of
+//! interruption.
 //!
-//! The model is an executor on virtual time that shares no code with pikake. Its futures behave like
-//! pikake's futures of the same names, and are meant to be obviously right, and for nothing else.
+//! The model is an executor on virtual time that shares no code with pikake. Its futures behave
+//! like pikake's futures of the same names, and are meant to be obviously right, and for nothing
+//! else.
 //!
 //! | file | holds |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! The rules of interruption, on plain lists.
 //!
-//! The rules scan their lists, have no index, and store nothing that they can look up. A *region* is
-//! a task, a scope or a shield. Regions and waits name the region around their last poll; these names
-//! form the tree of owners and sub-waits.
+//! The rules scan their lists, have no index, and store nothing that they can look up. A *region*
+//! is a task, a scope or a shield. Regions and waits name the region around their last poll; these
+//! names form the tree of owners and sub-waits.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -41,8 +41,8 @@ pub(super) struct Region {
     waker: Option<Waker>,
     /// The waker was called since the last poll.
     was_called: bool,
-    /// Orders the scopes of one deadline; set at the end of the first poll. The scope gets a new number
-    /// when another task polls it, and after its first sub-wait.
+    /// Orders the scopes of one deadline; set at the end of the first poll. The scope gets a new
+    /// number when another task polls it, and after its first sub-wait.
     armed: Option<Number>,
     is_armed_as_listed: bool,
     /// Counts the pending polls up to the last one of this shield.
@@ -443,7 +443,8 @@ impl State {
         waiting.len()
     }
 
-    /// Fires the due sleeps, and polls the due owners, by their times, then in the order of setting.
+    /// Fires the due sleeps, and polls the due owners, by their times, then in the order of
+    /// setting.
     pub(super) fn fire_sleeps(&mut self) {
         let now = self.now;
         let waiting = self.waiting_for(|event| moment_of(event).is_some_and(|at| at <= now));
@@ -667,7 +668,8 @@ impl State {
         self.close(number)
     }
 
-    /// Removes a region. Returns whether its cause was returned, and how late after its deadline it is.
+    /// Removes a region. Returns whether its cause was returned, and how late after its deadline it
+    /// is.
     pub(super) fn close(&mut self, number: Number) -> (bool, u64) {
         let Some(at) = self.regions.iter().position(|region| region.number == number) else {
             return (false, 0);

@@ -1,7 +1,7 @@
 //! The rules of interruption: which cause is due to a polled wait, and which bodies are dropped.
 //!
-//! `cause.rs` has the rule for one cause. This file applies it to the owners around a wait, from the inside
-//! out.
+//! `cause.rs` has the rule for one cause. This file applies it to the owners around a wait, from
+//! the inside out.
 //!
 //! # Dropped bodies
 //!
@@ -37,7 +37,8 @@ fn sleep_until(at: Ticks) -> Wait<'static> {
 }
 
 impl Local {
-    /// The cause that is due to a wait in the current scope, and the moment at which its owner was opened.
+    /// The cause that is due to a wait in the current scope, and the moment at which its owner was
+    /// opened.
     fn find_due<'a>(&'a self, task: &'a TaskRef, query: &Query) -> Option<(u64, &'a Cause)> {
         let mut found = None;
         let mut at = self.innermost();
@@ -56,8 +57,8 @@ impl Local {
         }
     }
 
-    /// The interruption that is due to a wait, which must return it. Marks the cause as returned, and raises
-    /// the branch's floor.
+    /// The interruption that is due to a wait, which must return it. Marks the cause as returned,
+    /// and raises the branch's floor.
     #[cold]
     pub(crate) fn collect_due(&self, task: &TaskRef, query: &Query) -> Option<Interrupted> {
         let (opened, cause) = self.find_due(task, query)?;
@@ -73,9 +74,9 @@ impl Local {
         self.find_due(task, &query).map(|(_, cause)| cause.why())
     }
 
-    /// Notes that a scope's [armed](crate::TrapHandler::arm) deadline has passed, and notifies the scope and
-    /// the sub-waits inside. Returns the number of this moment. For the kernel, which then
-    /// [calls the wakers](Self::call_wakers).
+    /// Notes that a scope's [armed](crate::TrapHandler::arm) deadline has passed, and notifies the
+    /// scope and the sub-waits inside. Returns the number of this moment. For the kernel, which
+    /// then [calls the wakers](Self::call_wakers).
     pub fn deadline_passed(&self, waiter: &Waiter) -> u64 {
         let number = self.next_moment();
         add_cause(waiter.task());
@@ -128,7 +129,8 @@ impl Polled {
     }
 }
 
-/// Applies the rules after a pending poll of an owner with a cause. Returns whether to drop the body.
+/// Applies the rules after a pending poll of an owner with a cause. Returns whether to drop the
+/// body.
 pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &Waiter) -> bool {
     let kernel = local.kernel();
     let now = kernel.now();
@@ -206,7 +208,8 @@ fn report(task: &TaskRef, why: &Interrupted) {
     );
 }
 
-/// Removes the cause of a disarmed deadline, if it has passed, from the count of the task that it was for.
+/// Removes the cause of a disarmed deadline, if it has passed, from the count of the task that it
+/// was for.
 pub(crate) fn discount_disarmed(disarmed: &Disarmed) {
     if disarmed.passed.is_some() {
         disarmed.waiter.task().discount_cause();

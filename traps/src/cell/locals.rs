@@ -1,7 +1,7 @@
 //! Task locals, without types: values that belong to a task, by numbers.
 //!
-//! `TaskLocal` in `pikake-task` is the typed interface. The values are dropped with their task, after the
-//! task's future, on the task's thread, while the task is still current.
+//! `TaskLocal` in `pikake-task` is the typed interface. The values are dropped with their task,
+//! after the task's future, on the task's thread, while the task is still current.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -34,7 +34,8 @@ impl Locals {
         Some(value.clone())
     }
 
-    /// Returns the previous value, or, as an error, the new value if the task's values have been dropped.
+    /// Returns the previous value, or, as an error, the new value if the task's values have been
+    /// dropped.
     pub(crate) fn set(
         &self,
         key: LocalKey,

@@ -1,14 +1,14 @@
 //! Memory for task cells, taken from chunks that hold many cells of one size.
 //!
 //! A thread has chunks of its own: for each [`SizeClass`] a ring. The header of a chunk comes first
-//! and the cells follow without a gap. A chunk is aligned to a power of two that no cell crosses, so
-//! the address of a cell, rounded down, is the address of the header. Free cells are linked through
-//! their first word. One chunk of each ring is *current*: [`take`] unlinks the first free cell of
-//! that chunk.
+//! and the cells follow without a gap. A chunk is aligned to a power of two that no cell crosses,
+//! so the address of a cell, rounded down, is the address of the header. Free cells are linked
+//! through their first word. One chunk of each ring is *current*: [`take`] unlinks the first free
+//! cell of that chunk.
 //!
-//! The thread that takes a cell is the *home thread* of its chunk. There [`give_back`] links the cell
-//! into the chunk again. Neither function needs an atomic operation for that, and one counter tells
-//! [`give_back`] when a chunk needs attention ([`Chunk::until_attention`]).
+//! The thread that takes a cell is the *home thread* of its chunk. There [`give_back`] links the
+//! cell into the chunk again. Neither function needs an atomic operation for that, and one counter
+//! tells [`give_back`] when a chunk needs attention ([`Chunk::until_attention`]).
 //!
 //! On another thread, [`give_back`] pushes the cell to the [`Returns`] of the home thread. The home
 //! thread empties the returns when its current chunk has no free cell, when one of its chunks needs
@@ -27,15 +27,15 @@
 //!                           (5)
 //! ```
 //!
-//! (1) [`Arena::usable_chunk`], when no chunk of the class has a free cell; (2) the same, when the current
-//! chunk has none; (3) [`Arena::attend`], when a quarter of the cells is free; (4) the same, when
-//! all cells are free and the thread has few spare chunks of the class; (5) [`Arena::usable_chunk`], when
-//! the current chunk becomes full; (6) [`Arena::attend`], when all cells are free and the thread has
-//! enough spare chunks.
+//! (1) [`Arena::usable_chunk`], when no chunk of the class has a free cell; (2) the same, when the
+//! current chunk has none; (3) [`Arena::attend`], when a quarter of the cells is free; (4) the
+//! same, when all cells are free and the thread has few spare chunks of the class; (5)
+//! [`Arena::usable_chunk`], when the current chunk becomes full; (6) [`Arena::attend`], when all
+//! cells are free and the thread has enough spare chunks.
 //!
 //! The end of the home thread ends this life in every state. The drop of [`Arena`] closes the
-//! returns. From then on [`Chunk::outstanding`] counts the cells in use. The ending thread frees the
-//! chunks without any; another chunk is freed by the thread that gives back its last cell
+//! returns. From then on [`Chunk::outstanding`] counts the cells in use. The ending thread frees
+//! the chunks without any; another chunk is freed by the thread that gives back its last cell
 //! ([`settle`]).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -60,7 +60,8 @@ const CLASSES: usize = LARGEST + 1;
 
 /// The bytes that an allocator puts before an allocation (two words, in glibc).
 ///
-/// A chunk is smaller than its alignment by this length, so that the next one can lie right behind it.
+/// A chunk is smaller than its alignment by this length, so that the next one can lie right behind
+/// it.
 const ALLOCATOR_HEADER: usize = 16;
 
 /// The number of bytes of untouched cells that are linked at once: a page.
@@ -70,8 +71,8 @@ const LINKED_AT_ONCE: usize = 4096;
 
 /// The number of spare chunks that a thread keeps for each class.
 ///
-/// The spare chunks of a class hold at least five hundred cells. So five hundred tasks of one size may come
-/// and go at once, repeatedly, without a call of the allocator.
+/// The spare chunks of a class hold at least five hundred cells. So five hundred tasks of one size
+/// may come and go at once, repeatedly, without a call of the allocator.
 const SPARE_CHUNKS: u32 = 8;
 
 /// The part of a full chunk that must be free before the chunk is used again: a quarter.
@@ -140,8 +141,8 @@ const CLOSED: *mut Returning = ptr::without_provenance_mut(1);
 
 /// The header of a chunk.
 ///
-/// `home` and `outstanding` belong to every thread that has a cell of the chunk, the other fields to
-/// the home thread.
+/// `home` and `outstanding` belong to every thread that has a cell of the chunk, the other fields
+/// to the home thread.
 #[repr(C, align(16))]
 struct Chunk {
     /// A reference that the chunk owns of its `Arc`. Nothing writes to this field.
@@ -150,10 +151,11 @@ struct Chunk {
     /// minus the number of cells given back since the [`Returns`] were closed.
     outstanding: AtomicIsize,
     free: Cell<Option<NonNull<Free>>>,
-    /// The number of calls of [`push`] before the chunk needs attention; each [`pop`] adds one. The variants
-    /// of [`Fill`] give the reasons.
+    /// The number of calls of [`push`] before the chunk needs attention; each [`pop`] adds one. The
+    /// variants of [`Fill`] give the reasons.
     until_attention: Cell<u32>,
-    /// The number of cells that have ever been linked. The others follow them and were never touched.
+    /// The number of cells that have ever been linked. The others follow them and were never
+    /// touched.
     linked: Cell<u32>,
     /// The neighbours in the ring.
     next: Cell<*const Chunk>,
@@ -165,22 +167,24 @@ struct Chunk {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Chunk>() == 64, "the header of a chunk is not a cache line");
 
-/// The fill state of a chunk. In its ring, partial and spare chunks follow the current one, then full ones.
+/// The fill state of a chunk. In its ring, partial and spare chunks follow the current one, then
+/// full ones.
 #[derive(Clone, Copy)]
 enum Fill {
-    /// [`take`] uses this chunk. `until_attention` is one more than the number of cells in use, as even
-    /// an empty chunk needs no attention here.
+    /// [`take`] uses this chunk. `until_attention` is one more than the number of cells in use, as
+    /// even an empty chunk needs no attention here.
     Current,
     /// A cell is free, and one is in use. `until_attention` is the number of cells in use.
     Partial,
-    /// No cell was free when this state began. `until_attention` is [`FREE_PART`] of the capacity, less the
-    /// cells given back since.
+    /// No cell was free when this state began. `until_attention` is [`FREE_PART`] of the capacity,
+    /// less the cells given back since.
     Full,
     /// All cells are free. `until_attention` is zero.
     Spare,
 }
 
-/// The thread-local state of the fast paths. Nothing here needs dropping, so an access needs no check.
+/// The thread-local state of the fast paths. Nothing here needs dropping, so an access needs no
+/// check.
 struct Near {
     /// The `home` of this thread's chunks; null before the first and after the last of them.
     home: Cell<*const Returns>,
@@ -221,8 +225,8 @@ static NONE: NoChunk = NoChunk(Chunk::empty(ptr::null(), SizeClass(1)));
 
 struct NoChunk(Chunk);
 
-// SAFETY: threads only read this chunk: `pop` writes to no chunk without a free cell. All other code
-// writes to chunks that are in a ring or have cells, and this chunk is not such a one.
+// SAFETY: threads only read this chunk: `pop` writes to no chunk without a free cell. All other
+// code writes to chunks that are in a ring or have cells, and this chunk is not such a one.
 unsafe impl Sync for NoChunk {}
 
 /// Takes memory of a class, uninitialised, aligned to 16.
@@ -243,8 +247,8 @@ pub(crate) fn take(class: SizeClass) -> NonNull<u8> {
 ///
 /// # Safety
 ///
-/// `cell` came from `take(class)` on any thread, and nothing uses the cell any more. The pointer is a
-/// copy of that one: a pointer from a reference into the cell is not valid for the chunk.
+/// `cell` came from `take(class)` on any thread, and nothing uses the cell any more. The pointer is
+/// a copy of that one: a pointer from a reference into the cell is not valid for the chunk.
 #[inline]
 pub(crate) unsafe fn give_back(cell: NonNull<u8>, class: SizeClass) {
     // The pointer keeps its provenance, which is that of the whole chunk.
@@ -509,8 +513,8 @@ impl Arena {
         self.returns.get_or_init(|| Arc::new(Returns(AtomicPtr::new(ptr::null_mut()))))
     }
 
-    /// Makes a chunk of the class with a free cell the current one, and returns it. The chunk is the previous
-    /// current one, another one of the ring, or a new one.
+    /// Makes a chunk of the class with a free cell the current one, and returns it. The chunk is
+    /// the previous current one, another one of the ring, or a new one.
     fn usable_chunk(&self, class: SizeClass) -> *const Chunk {
         let ring = &self.rings[usize::from(class.0)];
         let current = ring.current.get();
@@ -587,7 +591,8 @@ impl Arena {
     /// Makes the cells of a stack free that came from the `Returns`.
     fn free_all(&self, mut first: *mut Returning) {
         while !first.is_null() {
-            // SAFETY: the thread that pushed the cell wrote this before, and nothing has written since.
+            // SAFETY: the thread that pushed the cell wrote this before, and nothing has written
+            // since.
             let Returning { next, chunk } = unsafe { first.read() };
             let cell = NonNull::new(first).expect("null has been ruled out");
             // SAFETY: the chunk is in a ring of this thread, and the cell is one of it.
@@ -683,12 +688,14 @@ mod tests {
         (1..=LARGEST as u8).map(SizeClass)
     }
 
-    /// A reference whose strong count is the number of this thread's chunks, plus one while there is an arena.
+    /// A reference whose strong count is the number of this thread's chunks, plus one while there
+    /// is an arena.
     fn chunks() -> Weak<Returns> {
         ARENA.with(|arena| Arc::downgrade(arena.returns()))
     }
 
-    /// Runs the function on a thread of its own, and waits for the thread's end with its thread-locals.
+    /// Runs the function on a thread of its own, and waits for the thread's end with its
+    /// thread-locals.
     fn on_a_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| scope.spawn(run).join()).expect("the thread does not panic")
     }
@@ -719,7 +726,8 @@ mod tests {
         assert_eq!(lines(class_of::<Wide>()), None);
     }
 
-    /// Less than two per cent of a chunk are unused, and the spare chunks hold at least five hundred cells.
+    /// Less than two per cent of a chunk are unused, and the spare chunks hold at least five
+    /// hundred cells.
     #[test]
     fn chunks_waste_little_in_every_class() {
         for class in classes() {

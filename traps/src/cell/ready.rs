@@ -1,8 +1,8 @@
 //! The ready list: tasks that may be stepped, linked through their headers.
 //!
-//! A task is in the list at most once (I6): the flag `LISTED` says so, and owns the list's reference to
-//! the task. So a push and a pop cost no counting and no memory. A task in the list is not stepped, so
-//! `QUEUED` is set for as long as `LISTED` is.
+//! A task is in the list at most once (I6): the flag `LISTED` says so, and owns the list's
+//! reference to the task. So a push and a pop cost no counting and no memory. A task in the list is
+//! not stepped, so `QUEUED` is set for as long as `LISTED` is.
 
 use std::cell::Cell;
 use std::fmt;
@@ -41,8 +41,8 @@ impl ReadyList {
         let header = task.into_header();
         match self.last.replace(Some(header)) {
             Some(last) => {
-                // SAFETY: the list owns a reference to each of its tasks. `next` belongs to the home
-                // thread, which tasks and their list cannot leave.
+                // SAFETY: the list owns a reference to each of its tasks. `next` belongs to the
+                // home thread, which tasks and their list cannot leave.
                 let own = unsafe { &(*last.as_ptr()).own };
                 own.next.set(Some(header));
             }

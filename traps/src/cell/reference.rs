@@ -1,7 +1,7 @@
 //! A counted reference to a task, for kernels, table entries and handles.
 //!
-//! A `TaskRef` cannot leave the home thread. `cell.rs` says which thread may use which part of a cell, and
-//! how references are counted.
+//! A `TaskRef` cannot leave the home thread. `cell.rs` says which thread may use which part of a
+//! cell, and how references are counted.
 
 use std::any::Any;
 use std::fmt;
@@ -51,8 +51,8 @@ impl TaskRef {
         Self { header, _home: PhantomData }
     }
 
-    /// A task by the pointer in a waker, if the task has not ended. The reference is not counted, and not
-    /// dropped.
+    /// A task by the pointer in a waker, if the task has not ended. The reference is not counted,
+    /// and not dropped.
     ///
     /// # Safety
     ///
@@ -95,8 +95,8 @@ impl TaskRef {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: a `TaskRef` is counted, so the cell lives. All references to a header are shared, and
-        // the fields that change are cells or atomics.
+        // SAFETY: a `TaskRef` is counted, so the cell lives. All references to a header are shared,
+        // and the fields that change are cells or atomics.
         unsafe { self.header.as_ref() }
     }
 
@@ -178,7 +178,8 @@ impl TaskRef {
         last.is_some_and(|wait| wait.scopes.contains(scope))
     }
 
-    /// Begins a step of an inspected task. Keeps the waits of this step, unless the inspection ends.
+    /// Begins a step of an inspected task. Keeps the waits of this step, unless the inspection
+    /// ends.
     pub(crate) fn begin_inspected_step(&self) {
         let before = self.cold().seen.take();
         let is_look = self.cold().is_looked_at.take();
@@ -210,8 +211,9 @@ impl TaskRef {
         self.flags().set(Flags::INSPECTED);
     }
 
-    /// Whether the task is ready because of an [inspection](Self::inspect), and nothing else had made the task ready
-    /// before. If the task does not go on in that step, [`was_looked_at`](Self::was_looked_at) holds after the step.
+    /// Whether the task is ready because of an [inspection](Self::inspect), and nothing else had
+    /// made the task ready before. If the task does not go on in that step,
+    /// [`was_looked_at`](Self::was_looked_at) holds after the step.
     pub fn is_looked_at(&self) -> bool {
         self.flags().has(Flags::INSPECTED)
             && self.cold_if_any().is_some_and(|cold| cold.is_looked_at.get())
@@ -230,21 +232,23 @@ impl TaskRef {
         self.own().awaits_at.set(place);
     }
 
-    /// The wait that was polled last in the last step and was pending, and the place of its await. `None`: there
-    /// was no such wait; a task that is not ready then waits on a foreign future.
+    /// The wait that was polled last in the last step and was pending, and the place of its await.
+    /// `None`: there was no such wait; a task that is not ready then waits on a foreign future.
     pub fn last_wait(&self) -> Option<(TrapKind, &'static Location<'static>)> {
         Some((self.flags().kind()?, self.own().awaits_at.get()))
     }
 
-    /// The parts of [`last_wait`](Self::last_wait) as they are stored: the [number](TrapKind::number) of the kind plus
-    /// one, and the place. Zero: there was no such wait, and the place is any one.
+    /// The parts of [`last_wait`](Self::last_wait) as they are stored: the
+    /// [number](TrapKind::number) of the kind plus one, and the place. Zero: there was no such
+    /// wait, and the place is any one.
     #[inline(always)]
     pub fn last_wait_parts(&self) -> (u32, &'static Location<'static>) {
         (self.flags().kind_plus_one(), self.own().awaits_at.get())
     }
 
-    /// The waits that were polled with the task's own waker in the last step and were pending. If the task was
-    /// [inspected](Self::inspect) before that step, the list has all of them, else the last one.
+    /// The waits that were polled with the task's own waker in the last step and were pending. If
+    /// the task was [inspected](Self::inspect) before that step, the list has all of them, else the
+    /// last one.
     pub fn seen_waits(&self) -> Vec<SeenWait> {
         let kept = |cold: &Cold| cold.seen.borrow().as_ref().map(|seen| seen.waits.clone());
         let seen = self.cold_if_any().and_then(kept);
@@ -253,18 +257,18 @@ impl TaskRef {
         seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())
     }
 
-    /// Whether the task may have gone on since its [inspection](Self::inspect) began: a wait began or ended in an
-    /// inspected step, or the task is not inspected any more.
+    /// Whether the task may have gone on since its [inspection](Self::inspect) began: a wait began
+    /// or ended in an inspected step, or the task is not inspected any more.
     ///
-    /// Each task is inspected in a step of its own. If a task goes on, then what other tasks have told of it may no
-    /// longer be true.
+    /// Each task is inspected in a step of its own. If a task goes on, then what other tasks have
+    /// told of it may no longer be true.
     pub fn has_moved(&self) -> bool {
         let stands = |cold: &Cold| cold.seen.borrow().as_ref().is_some_and(|seen| !seen.has_moved);
         !self.cold_if_any().is_some_and(stands)
     }
 
-    /// Whether the last step was but a look: an [inspection](Self::inspect) had made the task ready, and no wait of the
-    /// task began or ended.
+    /// Whether the last step was but a look: an [inspection](Self::inspect) had made the task
+    /// ready, and no wait of the task began or ended.
     #[inline(always)]
     pub fn was_looked_at(&self) -> bool {
         self.flags().has(Flags::INSPECTED) && self.is_last_step_a_look()
@@ -276,8 +280,8 @@ impl TaskRef {
         self.cold_if_any().is_some_and(|cold| cold.seen.borrow().as_ref().is_some_and(is_look))
     }
 
-    /// Whether a clone of the task's waker exists, as a pending foreign future keeps one. Without, only the
-    /// task's waits, a cancel or an abort make the task ready.
+    /// Whether a clone of the task's waker exists, as a pending foreign future keeps one. Without,
+    /// only the task's waits, a cancel or an abort make the task ready.
     pub fn has_wakers(&self) -> bool {
         // All `TaskRef`s share one reference.
         self.shared().refs.load(Ordering::Acquire) > 1
@@ -313,7 +317,8 @@ impl TaskRef {
     }
 
     /// Shows the task's waits to the kernel's observers
-    /// ([`TrapHandler::observe`](crate::TrapHandler::observe)). For the kernel, before the first step.
+    /// ([`TrapHandler::observe`](crate::TrapHandler::observe)). For the kernel, before the first
+    /// step.
     pub fn set_observed(&self) {
         self.flags().set(Flags::OBSERVED);
     }
@@ -374,16 +379,16 @@ impl TaskRef {
         self.flags().has(Flags::STEPPED)
     }
 
-    /// Polls the task's future, in a step of the task. Returns the exit if the future ended; the task then has
-    /// its outcome.
+    /// Polls the task's future, in a step of the task. Returns the exit if the future ended; the
+    /// task then has its outcome.
     ///
     /// A panic of the future is caught and is the outcome.
     #[inline(always)]
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<Exit> {
         debug_assert!(self.flags().has(Flags::BUSY), "a step has begun");
-        // SAFETY: the vtable is that of the cell's type. This is the home thread, which a `TaskRef` cannot
-        // leave. The stage is not in use: the begin of the step found `BUSY` clear and set it, and all
-        // other users of the stage test `BUSY` first.
+        // SAFETY: the vtable is that of the cell's type. This is the home thread, which a `TaskRef`
+        // cannot leave. The stage is not in use: the begin of the step found `BUSY` clear and set
+        // it, and all other users of the stage test `BUSY` first.
         unsafe { (self.shared().vtable.poll)(self.header, cx) }
     }
 
@@ -435,7 +440,8 @@ impl TaskRef {
         }
     }
 
-    /// Takes the outcome of a task; `None` if the task has not ended, or its outcome was taken before.
+    /// Takes the outcome of a task; `None` if the task has not ended, or its outcome was taken
+    /// before.
     ///
     /// # Safety
     ///
@@ -445,8 +451,8 @@ impl TaskRef {
             return None;
         }
         let mut outcome: Option<Result<T, TaskError>> = None;
-        // SAFETY: the vtable is that of the cell's type, and this is the home thread. The stage is not in
-        // use, since the task is not busy. `outcome` has the type that `take` writes.
+        // SAFETY: the vtable is that of the cell's type, and this is the home thread. The stage is
+        // not in use, since the task is not busy. `outcome` has the type that `take` writes.
         unsafe {
             (self.shared().vtable.take)(self.header, NonNull::from(&mut outcome).cast());
         }
@@ -495,7 +501,8 @@ impl TaskRef {
     #[inline(never)]
     fn end_local_side(&mut self) {
         let own = self.own();
-        // The reference counts until the stage is empty, so that a destructor does not get here again.
+        // The reference counts until the stage is empty, so that a destructor does not get here
+        // again.
         if !own.flags.has(Flags::ENDED) {
             own.flags.set_exit(Exit::Dropped);
         }

@@ -163,8 +163,8 @@ const WAKERS: usize = 2;
 /// The number of wakes by each thread.
 const ROUNDS: usize = 3;
 
-/// Each thread adds work before it wakes the task. If no later step sees the work, the kernel stays asleep,
-/// and the checker reports a deadlock.
+/// Each thread adds work before it wakes the task. If no later step sees the work, the kernel stays
+/// asleep, and the checker reports a deadlock.
 #[test]
 fn each_wake_is_followed_by_a_step() {
     check(|| {

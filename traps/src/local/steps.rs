@@ -15,8 +15,8 @@ use crate::interrupt::{Interrupted, TaskError};
 use crate::scope::Frame;
 
 impl Local {
-    /// Steps a task that was taken out of the ready list and has not ended. Returns the task if it has ended,
-    /// or if the kernel must drop it ([`drop_reason`](Self::drop_reason)).
+    /// Steps a task that was taken out of the ready list and has not ended. Returns the task if it
+    /// has ended, or if the kernel must drop it ([`drop_reason`](Self::drop_reason)).
     ///
     /// # Panics
     ///
@@ -62,15 +62,17 @@ impl Local {
         None
     }
 
-    /// Does `work` with a task as the current one, right before the task's step. For the kernel's observers.
+    /// Does `work` with a task as the current one, right before the task's step. For the kernel's
+    /// observers.
     pub fn before_step(&self, task: &TaskRef, work: impl FnOnce()) {
         task.flags().set(Flags::STEPPED);
         let _current = CurrentGuard::set(self, task);
         work();
     }
 
-    /// The reason to drop a task that [`step`](Self::step) returned; `None` if the task has ended. The kernel
-    /// must drop a task that was asked to end and waits on foreign futures alone: they cannot be interrupted.
+    /// The reason to drop a task that [`step`](Self::step) returned; `None` if the task has ended.
+    /// The kernel must drop a task that was asked to end and waits on foreign futures alone: they
+    /// cannot be interrupted.
     pub fn drop_reason(&self, task: &TaskRef) -> Option<Interrupted> {
         if task.is_ended() { None } else { task.cause().map(Cause::why) }
     }
@@ -181,7 +183,8 @@ impl TaskRef {
         if self.is_ended() {
             return;
         }
-        // Asserted before the task counts as ended: a panic must not leave an ended task with a future.
+        // Asserted before the task counts as ended: a panic must not leave an ended task with a
+        // future.
         self.assert_idle();
         self.flags().set_exit(Exit::Dropped);
         while_current(self, || {

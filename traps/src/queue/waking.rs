@@ -8,8 +8,8 @@ use crate::door;
 use crate::names::KernelId;
 
 impl WaitQueue {
-    /// Signals the first `count` waiters, or all if there are fewer. Returns the number signalled. Waiters for
-    /// permits get no signal.
+    /// Signals the first `count` waiters, or all if there are fewer. Returns the number signalled.
+    /// Waiters for permits get no signal.
     ///
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
     #[inline]
@@ -30,8 +30,8 @@ impl WaitQueue {
         })
     }
 
-    /// Takes `count` permits, if they are free and no waiter is in the queue. Permits that a kernel had granted
-    /// before its end are not free until [`recover`](Self::recover).
+    /// Takes `count` permits, if they are free and no waiter is in the queue. Permits that a kernel
+    /// had granted before its end are not free until [`recover`](Self::recover).
     #[inline(always)]
     pub fn try_take(&self, count: usize) -> bool {
         let free = self.free.get();
@@ -47,8 +47,8 @@ impl WaitQueue {
 
     /// Makes `count` permits free, and [serves](Self::serve) the waiters.
     ///
-    /// May be called inside the waiters' kernel or between its runs. Never suspends. The permits need not
-    /// have been taken before, as long as no more than `usize::MAX` are free.
+    /// May be called inside the waiters' kernel or between its runs. Never suspends. The permits
+    /// need not have been taken before, as long as no more than `usize::MAX` are free.
     #[inline]
     pub fn give(&self, count: usize) {
         self.free.set(self.free.get() + count);
@@ -86,14 +86,14 @@ impl WaitQueue {
         self.length.get() == 0 || self.forget_ended_kernel()
     }
 
-    /// The task of a waiter that was granted permits and has not collected them, if there is one and the kernel
-    /// knows it. The kernel may search all of its waits. For listings.
+    /// The task of a waiter that was granted permits and has not collected them, if there is one
+    /// and the kernel knows it. The kernel may search all of its waits. For listings.
     pub fn granted_to(&self) -> Option<TaskRef> {
         door::reach(self.kernel.get(), |local| local.kernel().granted_to(self)).flatten()
     }
 
-    /// Frees the permits that a kernel had granted before its end. For primitives, when a waiter has left: an
-    /// ended kernel does not return the waiter's permits.
+    /// Frees the permits that a kernel had granted before its end. For primitives, when a waiter
+    /// has left: an ended kernel does not return the waiter's permits.
     pub fn recover(&self) {
         if self.kernel.get() != KernelId::NONE {
             self.forget_ended_kernel();
@@ -119,8 +119,8 @@ impl WaitQueue {
         self.returned(self.granted.get());
     }
 
-    /// Makes the queue part of a kernel, whose table has its waiters from now on. For kernels, before a task
-    /// waits.
+    /// Makes the queue part of a kernel, whose table has its waiters from now on. For kernels,
+    /// before a task waits.
     ///
     /// # Panics
     ///

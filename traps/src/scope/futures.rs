@@ -32,8 +32,8 @@ pub struct Timed<T> {
     pub output: Option<T>,
     /// A wait in the future returned the interruption, or the future had to be dropped.
     pub expired: bool,
-    /// The time from the deadline to the future's end; zero if the future was in time. A future that overran
-    /// in code without awaits was late without an interruption.
+    /// The time from the deadline to the future's end; zero if the future was in time. A future
+    /// that overran in code without awaits was late without an interruption.
     pub late: Duration,
 }
 
@@ -43,7 +43,8 @@ enum Kind {
     /// Interrupts the body when the deadline has passed.
     Deadline {
         until: Until,
-        /// The time that the interrupted body may still run before it is dropped; `None`: without limit.
+        /// The time that the interrupted body may still run before it is dropped; `None`: without
+        /// limit.
         grace: Option<Duration>,
     },
     /// Hides the causes of outer owners from the body.
@@ -99,8 +100,9 @@ impl Frame {
         self.timer.set(Some(timer));
     }
 
-    /// Binds the scope to the task and waker of a poll that begins, and finds out whether the deadline has
-    /// passed. Not needed if the same task polls with its own waker, is not watched, and there is no node.
+    /// Binds the scope to the task and waker of a poll that begins, and finds out whether the
+    /// deadline has passed. Not needed if the same task polls with its own waker, is not watched,
+    /// and there is no node.
     #[inline(never)]
     fn update(&self, local: &Local, task: &TaskRef, waker: &Waker, grace: Option<Duration>) {
         if !task.owns(waker) {
@@ -134,7 +136,8 @@ impl Frame {
         }
     }
 
-    /// Arms the timer anew if it is armed for another task or another node, unless the deadline has passed.
+    /// Arms the timer anew if it is armed for another task or another node, unless the deadline has
+    /// passed.
     fn rebind(&self, local: &Local, task: &TaskRef) {
         let Some(timer) = self.timer.get() else { return };
         let is_same =
@@ -146,8 +149,8 @@ impl Frame {
         self.arm(local, task);
     }
 
-    /// Applies the rules after a pending poll of a scope with sub-waits, or in a watched task. Returns whether
-    /// to drop the body.
+    /// Applies the rules after a pending poll of a scope with sub-waits, or in a watched task.
+    /// Returns whether to drop the body.
     #[inline(never)]
     fn apply_rules(&self, local: &Local, task: &TaskRef, polled: Polled) -> bool {
         self.rebind(local, task);
@@ -157,8 +160,9 @@ impl Frame {
         }
     }
 
-    /// Notes a pending poll of a scope in an inspected task, for listings, if the body polls no wait, and so waits for a
-    /// foreign future. A wait shows the deadlines around it; without one the deadline of this scope would not be seen.
+    /// Notes a pending poll of a scope in an inspected task, for listings, if the body polls no
+    /// wait, and so waits for a foreign future. A wait shows the deadlines around it; without one
+    /// the deadline of this scope would not be seen.
     #[cold]
     fn note_seen(&self, local: &Local, task: &TaskRef, is_own: bool) {
         let Some(set_at) = self.set_at.filter(|_| !self.deadline.get().is_never()) else { return };
@@ -286,8 +290,8 @@ impl<F: Future> Scoped<F> {
         Self::new(Kind::Deadline { until, grace: None }, Some(Location::caller()), body)
     }
 
-    /// Polls the body inside the scope. At the body's end, closes the scope, and also returns whether a poll
-    /// has returned its cause.
+    /// Polls the body inside the scope. At the body's end, closes the scope, and also returns
+    /// whether a poll has returned its cause.
     #[track_caller]
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Option<F::Output>, bool)> {
@@ -400,8 +404,8 @@ macro_rules! with_grace {
         impl<F: Future> $name<F> {
             /// Drops the future if it has not ended this length after its deadline.
             ///
-            /// Without this setting the future may clean up for as long as it waits on traps. Set the
-            /// grace before the first poll.
+            /// Without this setting the future may clean up for as long as it waits on traps. Set
+            /// the grace before the first poll.
             pub fn grace(mut self, length: Duration) -> Self {
                 if let Kind::Deadline { grace, .. } = &mut self.scoped.kind {
                     *grace = Some(length);

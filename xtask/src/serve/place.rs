@@ -19,7 +19,8 @@ use crate::run::{ENDS, name};
 /// So many lines of a log tell why a server has not started.
 const LINES: usize = 20;
 
-/// Below the ports that systems give to clients: no client takes the port of a broker that is to start again.
+/// Below the ports that systems give to clients: no client takes the port of a broker that is to
+/// start again.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// A folder, removed when this is dropped.

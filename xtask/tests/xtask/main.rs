@@ -13,7 +13,8 @@ fn xtask(arguments: &[&str]) -> Command {
     command
 }
 
-/// One of these tests in a process of its own, as the harness runs it; a variable tells the test so.
+/// One of these tests in a process of its own, as the harness runs it; a variable tells the test
+/// so.
 fn in_child(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.args(["--exact", test]).env(CHILD, "yes").stdin(Stdio::null());

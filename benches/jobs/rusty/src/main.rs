@@ -4,8 +4,9 @@
 //! pikake-jobs-bench-rusty publish|work <url> <number>
 //! ```
 //!
-//! As in pikake's own (`../src/main.rs`). `number` is how many messages, or the limit of those that are not acknowledged.
-//! The worker runs on the threads that `#[tokio::main]` makes, as in rusty-celery's examples; with `work-1` on one.
+//! As in pikake's own (`../src/main.rs`). `number` is how many messages, or the limit of those that
+//! are not acknowledged. The worker runs on the threads that `#[tokio::main]` makes, as in
+//! rusty-celery's examples; with `work-1` on one.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -32,7 +32,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The head of a request: `:method GET` and `:scheme http` by their numbers, then path and authority.
+/// The head of a request: `:method GET` and `:scheme http` by their numbers, then path and
+/// authority.
 fn head(path: &str) -> Vec<u8> {
     let mut head = vec![0x82, 0x86, 0x04, path.len() as u8];
     head.extend(path.bytes());
@@ -177,8 +178,8 @@ fn rapid_resets_start_limited_handlers() {
 const SECOND: Duration = Duration::from_secs(1);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(8);
 const STALL_TIMEOUT: Duration = Duration::from_secs(16);
-/// How long an idle connection is open at most: half later than the limit, and as long for a client that does not answer
-/// the end of the connection.
+/// How long an idle connection is open at most: half later than the limit, and as long for a client
+/// that does not answer the end of the connection.
 const IDLE: Duration = Duration::from_secs(16);
 /// How long a stalled connection is open at most: half later than the limit.
 const STALLED: Duration = Duration::from_secs(24);
@@ -213,8 +214,8 @@ async fn virtual_client(address: SocketAddr, settings: &[u8]) -> TcpStream {
     client
 }
 
-/// Sends frames by number, with pauses of this length, until the server closes the connection. Returns how long that
-/// took.
+/// Sends frames by number, with pauses of this length, until the server closes the connection.
+/// Returns how long that took.
 async fn lasts(client: &TcpStream, pause: Duration, frames: impl Fn(u32) -> Vec<u8>) -> Duration {
     let since = now();
     let reading = async {
@@ -261,8 +262,8 @@ async fn pings_do_not_keep_an_idle_connection() {
     assert!(served <= 2 * IDLE, "{served:?}");
 }
 
-/// Requests that are begun and reset add nothing to the client's time, whether their answers are long or short, nor do
-/// short answers beside a stalled one.
+/// Requests that are begun and reset add nothing to the client's time, whether their answers are
+/// long or short, nor do short answers beside a stalled one.
 #[pikake::sim(seeds = 3)]
 async fn new_requests_do_not_extend_a_stalled_connection() {
     let address = virtual_server(10).await;
@@ -290,7 +291,8 @@ async fn new_requests_do_not_extend_a_stalled_connection() {
     assert!(took >= STALL_TIMEOUT && took <= STALLED, "{took:?}");
 }
 
-/// Clients that are slow, that ask now and then, or whose requests have no body are served for ever.
+/// Clients that are slow, that ask now and then, or whose requests have no body are served for
+/// ever.
 #[pikake::sim(seeds = 3)]
 async fn slow_or_occasional_client_keeps_its_connection() {
     let address = virtual_server(10).await;
@@ -346,7 +348,8 @@ async fn frames_until(client: &TcpStream, last: u8) -> Vec<(u8, u32)> {
     }
 }
 
-/// A client that reads the end of the connection together with an answer may have prepared its next request.
+/// A client that reads the end of the connection together with an answer may have prepared its next
+/// request.
 #[pikake::sim(seeds = 3)]
 async fn shutdown_is_announced_before_the_next_answer() {
     let stop = Rc::<Event>::default();

@@ -1,4 +1,5 @@
-//! Tests of other libraries on pikake: the examples, the traits of streams, the HTTP server and the HTTP client.
+//! Tests of other libraries on pikake: the examples, the traits of streams, the HTTP server and the
+//! HTTP client.
 
 mod client;
 mod examples;

@@ -208,7 +208,8 @@ async fn insist(told: &Cell<u32>, mut attempt: impl AsyncFnMut() -> io::Result<u
     }
 }
 
-/// Interrupts at every wait a task that sends a lot, and takes back what the other side then echoes.
+/// Interrupts at every wait a task that sends a lot, and takes back what the other side then
+/// echoes.
 fn nothing_is_lost(
     send: impl AsyncFn(&mut UnixStream, &[u8]) -> io::Result<usize>,
     take: impl AsyncFn(&mut UnixStream, &mut [u8]) -> io::Result<usize>,

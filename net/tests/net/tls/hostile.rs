@@ -247,7 +247,8 @@ fn corrupted_data_are_refused() {
 }
 
 /// The alert that answers garbage is sent if that can be done at once. What the attempt would have
-/// waited for is nobody's wait, so the request to end that comes in the same moment is for the task.
+/// waited for is nobody's wait, so the request to end that comes in the same moment is for the
+/// task.
 #[test]
 fn unsent_alert_swallows_no_interruption() {
     run(async {

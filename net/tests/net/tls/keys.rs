@@ -69,8 +69,8 @@ impl Peer {
     }
 }
 
-/// The answer to them is for the next write: whoever reads does not wait for a carrier that is full, and
-/// is in no writer's way.
+/// The answer to them is for the next write: whoever reads does not wait for a carrier that is
+/// full, and is in no writer's way.
 #[test]
 fn new_keys_do_not_keep_a_reader_waiting() {
     run(async {

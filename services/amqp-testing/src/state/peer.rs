@@ -338,12 +338,12 @@ fn has_direct_reply_to(message: &Message) -> bool {
     message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == REPLY_TO)
 }
 
-/// The process that this broker's names of direct reply-to name, in RabbitMQ's form; connection and channel
-/// are in the key behind it.
+/// The process that this broker's names of direct reply-to name, in RabbitMQ's form; connection and
+/// channel are in the key behind it.
 const PROCESS: &str = "g1h3B3JlcGx5QDEAAAABAAAAAAAAAAE=";
 
-/// The connection and the channel that a name of direct reply-to stands for, if the key begins like such a
-/// name; they are `None` if this broker has not given it.
+/// The connection and the channel that a name of direct reply-to stands for, if the key begins like
+/// such a name; they are `None` if this broker has not given it.
 fn parse_direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
     let process = key.strip_prefix(REPLY_TO)?.strip_prefix('.')?;
     let to = process.strip_prefix(PROCESS).and_then(|key| key.strip_prefix('.'));
@@ -351,7 +351,8 @@ fn parse_direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
     Some(to.and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?))))
 }
 
-/// RabbitMQ 3.10 has an internal error at a name that is malformed, or of a node that is not running.
+/// RabbitMQ 3.10 has an internal error at a name that is malformed, or of a node that is not
+/// running.
 fn breaks_direct_reply(message: &Message) -> bool {
     parse_direct_reply(message.routing_key.as_str()) == Some(None)
 }

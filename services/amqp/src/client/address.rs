@@ -13,9 +13,9 @@ use crate::error::Error;
 
 /// The URL of a broker: where it runs, and the user who connects.
 ///
-/// The format is `amqp://user:password@host:port/vhost`; `amqps` is TLS. User, password and virtual host
-/// are percent-decoded; the defaults are guest, guest and `/` (also for an empty path). `Debug` and
-/// `Display` do not show the password.
+/// The format is `amqp://user:password@host:port/vhost`; `amqps` is TLS. User, password and virtual
+/// host are percent-decoded; the defaults are guest, guest and `/` (also for an empty path).
+/// `Debug` and `Display` do not show the password.
 ///
 /// RabbitMQ's query parameters may follow, as in
 /// `amqps://host?cacertfile=/etc/ca.pem&heartbeat=10`. They override [`Options`](crate::Options).
@@ -31,8 +31,8 @@ use crate::error::Error;
 /// | `connection_timeout` | in milliseconds: [`Options::connect_timeout`](crate::Options::connect_timeout) |
 /// | `channel_max` | [`Options::channel_max`](crate::Options::channel_max) |
 ///
-/// The first five are for `amqps` only. Each connection reads the files anew, so the next connection
-/// uses a renewed certificate.
+/// The first five are for `amqps` only. Each connection reads the files anew, so the next
+/// connection uses a renewed certificate.
 ///
 /// # Examples
 ///

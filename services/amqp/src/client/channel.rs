@@ -21,11 +21,11 @@ use crate::message::{ConsumeOptions, REPLY_TO, short};
 
 /// A channel of a connection: an independent sequence of requests and messages.
 ///
-/// Clones are the same channel. The channel sends one request at a time. The channel closes when the
-/// last clone, consumer and unsettled delivery are dropped. A lost connection does not close the
-/// channel, which recovers with the next connection. The broker reports most errors by closing the
-/// channel: then it stays closed, and a new one can be opened. The connection and other channels are
-/// not affected.
+/// Clones are the same channel. The channel sends one request at a time. The channel closes when
+/// the last clone, consumer and unsettled delivery are dropped. A lost connection does not close
+/// the channel, which recovers with the next connection. The broker reports most errors by closing
+/// the channel: then it stays closed, and a new one can be opened. The connection and other
+/// channels are not affected.
 ///
 /// Every request is an interruption point. The broker may execute a request that was interrupted or
 /// dropped while it waited for the reply; the channel remains usable.
@@ -69,14 +69,14 @@ impl Channel {
         self.0.ask(method?).await
     }
 
-    /// Limits unacknowledged deliveries: of each later consumer (as [`ConsumeOptions::prefetch`] does),
-    /// or, if `global`, of the whole channel. A global limit replaces the limits of the channel's
-    /// consumers.
+    /// Limits unacknowledged deliveries: of each later consumer (as [`ConsumeOptions::prefetch`]
+    /// does), or, if `global`, of the whole channel. A global limit replaces the limits of the
+    /// channel's consumers.
     ///
     /// # Errors
     ///
-    /// [`Error::NoGlobalQos`] if the broker supports no limit for a channel (RabbitMQ 4.3 and later;
-    /// with quorum queues, consuming fails); others as for any request.
+    /// [`Error::NoGlobalQos`] if the broker supports no limit for a channel (RabbitMQ 4.3 and
+    /// later; with quorum queues, consuming fails); others as for any request.
     pub fn qos(
         &self,
         prefetch: u16,
@@ -92,8 +92,9 @@ impl Channel {
         }
     }
 
-    /// Starts a consumer of a queue. If the start of an exclusive one fails, or its future is dropped, the channel is closed:
-    /// the broker then requeues in one step what it has sent already.
+    /// Starts a consumer of a queue. If the start of an exclusive one fails, or its future is
+    /// dropped, the channel is closed: the broker then requeues in one step what it has sent
+    /// already.
     ///
     /// # Errors
     ///
@@ -109,9 +110,11 @@ impl Channel {
             let queue = queue?;
             channel.hub().until_ready().await?;
             let is_exclusive = options.exclusive;
-            // Registered before the first delivery can arrive, and dropped if this future is dropped.
+            // Registered before the first delivery can arrive, and dropped if this future is
+            // dropped.
             let consumer = Consumer::new(&channel, channel.new_tag()?, queue, options);
-            // Dropped before the consumer, which would cancel itself, and return its deliveries one by one.
+            // Dropped before the consumer, which would cancel itself, and return its deliveries one
+            // by one.
             let mut unstarted = CloseOnDrop(is_exclusive.then(|| Channel(channel.clone())));
             if let Some(limit) = channel.prefetch_request(&consumer.inner) {
                 channel.request(limit, Requester::NONE)?;
@@ -123,9 +126,9 @@ impl Channel {
     }
 
     /// Starts the consumer of replies to messages that this channel publishes with
-    /// `reply_to: amq.rabbitmq.reply-to`, without a queue and without acknowledgements. A channel can
-    /// have one. Repliers must not publish as mandatory: RabbitMQ finds no queue then. Replies during a
-    /// lost connection are lost.
+    /// `reply_to: amq.rabbitmq.reply-to`, without a queue and without acknowledgements. A channel
+    /// can have one. Repliers must not publish as mandatory: RabbitMQ finds no queue then. Replies
+    /// during a lost connection are lost.
     ///
     /// # Errors
     ///
@@ -134,8 +137,8 @@ impl Channel {
         self.consume(REPLY_TO, ConsumeOptions { no_ack: true, ..ConsumeOptions::default() })
     }
 
-    /// Takes one message from a queue, if there is one. Unreadable messages are rejected, and the next
-    /// one is taken.
+    /// Takes one message from a queue, if there is one. Unreadable messages are rejected, and the
+    /// next one is taken.
     ///
     /// # Errors
     ///
@@ -160,8 +163,8 @@ impl Channel {
         }
     }
 
-    /// Requeues all unsettled deliveries of the channel, which the broker redelivers. Settling the old
-    /// deliveries afterwards is [`Stale`](crate::Stale).
+    /// Requeues all unsettled deliveries of the channel, which the broker redelivers. Settling the
+    /// old deliveries afterwards is [`Stale`](crate::Stale).
     ///
     /// # Errors
     ///
@@ -172,18 +175,20 @@ impl Channel {
         async move { asked.await.map(drop) }
     }
 
-    /// Closes the channel and all its clones at once; the future waits for the broker's reply. The broker
-    /// removes the channel's consumers and requeues its unsettled deliveries, which RabbitMQ does in one
-    /// step for each queue. Without a connection the channel does not recover with the next one.
-    /// Unconfirmed messages become uncertain: await their confirms first.
+    /// Closes the channel and all its clones at once; the future waits for the broker's reply. The
+    /// broker removes the channel's consumers and requeues its unsettled deliveries, which RabbitMQ
+    /// does in one step for each queue. Without a connection the channel does not recover with the
+    /// next one. Unconfirmed messages become uncertain: await their confirms first.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The channel is closed even if the wait is interrupted, dropped or never polled.
+    /// An interruption point. The channel is closed even if the wait is interrupted, dropped or
+    /// never polled.
     ///
     /// # Errors
     ///
-    /// The error of an earlier close, a missing reply, the interruption. The channel is closed then, too.
+    /// The error of an earlier close, a missing reply, the interruption. The channel is closed
+    /// then, too.
     pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
         let channel = self.0.clone();
         let (sender, receiver) = oneshot::channel();

@@ -22,9 +22,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`], also for a failed TLS handshake, and [`Error::Refused`], both at once unless
-    /// [`Options::keep_trying`]; [`Error::Invalid`] for unusable files in the URL; [`Error::Protocol`] if
-    /// the peer is no AMQP broker; the interruption.
+    /// [`Error::Connect`], also for a failed TLS handshake, and [`Error::Refused`], both at once
+    /// unless [`Options::keep_trying`]; [`Error::Invalid`] for unusable files in the URL;
+    /// [`Error::Protocol`] if the peer is no AMQP broker; the interruption.
     ///
     /// # Panics
     ///
@@ -49,8 +49,8 @@ impl Connection {
         }
     }
 
-    /// Opens a channel in confirm mode. If all [`Options::channel_max`] channels are open, this waits
-    /// for the close of one, in first-come order.
+    /// Opens a channel in confirm mode. If all [`Options::channel_max`] channels are open, this
+    /// waits for the close of one, in first-come order.
     ///
     /// # Cancellation
     ///
@@ -64,8 +64,8 @@ impl Connection {
         Channel::open(self.clone(), true)
     }
 
-    /// Opens a channel without confirms: publishing ends when the message is queued in this process, and
-    /// the message may be lost unnoticed.
+    /// Opens a channel without confirms: publishing ends when the message is queued in this
+    /// process, and the message may be lost unnoticed.
     ///
     /// # Errors
     ///
@@ -79,14 +79,14 @@ impl Connection {
         self.hub().state.borrow().clone()
     }
 
-    /// The number of times that the connection was lost. A change means that the broker has dropped its
-    /// state for the connection: direct reply-to addresses and unsettled deliveries.
+    /// The number of times that the connection was lost. A change means that the broker has dropped
+    /// its state for the connection: direct reply-to addresses and unsettled deliveries.
     pub fn epoch(&self) -> u64 {
         self.hub().epoch.get()
     }
 
-    /// The number of channels that can be open at a time, as agreed with the broker. `None` without a
-    /// connection.
+    /// The number of channels that can be open at a time, as agreed with the broker. `None` without
+    /// a connection.
     pub fn channel_max(&self) -> Option<u16> {
         self.hub().session.borrow().as_ref().map(|session| session.limits.channel_max)
     }
@@ -101,8 +101,8 @@ impl Connection {
         &self.hub().address
     }
 
-    /// Waits until the state changes, and returns the new one. A closed connection returns its state at
-    /// once.
+    /// Waits until the state changes, and returns the new one. A closed connection returns its
+    /// state at once.
     ///
     /// # Cancellation
     ///
@@ -129,10 +129,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection: sends all queued output and the close, and waits three seconds for the reply.
+    /// Closes the connection: sends all queued output and the close, and waits three seconds for
+    /// the reply.
     ///
-    /// All waits on the connection fail with [`Error::Closed`]. Unconfirmed messages become uncertain:
-    /// await their confirms first.
+    /// All waits on the connection fail with [`Error::Closed`]. Unconfirmed messages become
+    /// uncertain: await their confirms first.
     ///
     /// # Cancellation
     ///

@@ -15,8 +15,8 @@ use crate::message::ConsumeOptions;
 
 /// Takes deliveries from a queue.
 ///
-/// A consumer survives lost connections. Dropping the consumer cancels it at the broker and requeues the
-/// deliveries that were not taken. Taken deliveries are not affected.
+/// A consumer survives lost connections. Dropping the consumer cancels it at the broker and
+/// requeues the deliveries that were not taken. Taken deliveries are not affected.
 #[must_use = "dropping a consumer cancels it"]
 pub struct Consumer {
     pub(crate) inner: Rc<ConsumerInner>,
@@ -43,8 +43,8 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// After the last delivery: [`Error::ConsumerCancelled`] by the broker, [`Error::ChannelClosed`],
-    /// [`Error::ConnectionClosed`], [`Error::Closed`]. The interruption.
+    /// After the last delivery: [`Error::ConsumerCancelled`] by the broker,
+    /// [`Error::ChannelClosed`], [`Error::ConnectionClosed`], [`Error::Closed`]. The interruption.
     #[expect(clippy::should_implement_trait, reason = "an iterator could not wait")]
     #[track_caller]
     pub fn next(&mut self) -> impl Future<Output = Result<Delivery, Error>> {
@@ -72,7 +72,8 @@ impl Consumer {
         self.inner.tag.as_str()
     }
 
-    /// Cancels the consumer, waits for the broker's reply, and requeues deliveries that were not taken.
+    /// Cancels the consumer, waits for the broker's reply, and requeues deliveries that were not
+    /// taken.
     ///
     /// # Cancellation
     ///

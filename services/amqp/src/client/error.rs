@@ -26,8 +26,8 @@ pub enum PublishError {
     },
     /// The connection was lost after the message was sent, and the message was not sent again.
     Uncertain,
-    /// The broker accepted no messages (a memory or disk alarm), or there was no connection, for longer
-    /// than [`Options::blocked_deadline`](crate::Options::blocked_deadline).
+    /// The broker accepted no messages (a memory or disk alarm), or there was no connection, for
+    /// longer than [`Options::blocked_deadline`](crate::Options::blocked_deadline).
     Blocked {
         /// The broker's reason, or the state of the connection.
         reason: String,
@@ -119,8 +119,8 @@ impl StdError for PublishError {
     }
 }
 
-/// A delivery was settled too late or twice. Its connection or channel has ended, and the broker has
-/// requeued the message; or an earlier call has settled the delivery.
+/// A delivery was settled too late or twice. Its connection or channel has ended, and the broker
+/// has requeued the message; or an earlier call has settled the delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stale;
 

@@ -1,10 +1,10 @@
-//! The state that handles and tasks of a connection share: the session, the waiters, and the parts that
-//! refer to each other. A connection lists its channels, a channel its consumers, a consumer holds
-//! deliveries, and a delivery keeps its channel and connection open.
+//! The state that handles and tasks of a connection share: the session, the waiters, and the parts
+//! that refer to each other. A connection lists its channels, a channel its consumers, a consumer
+//! holds deliveries, and a delivery keeps its channel and connection open.
 //!
-//! Handles call the session and wake the writer. The reader passes bytes to the session and dispatches
-//! its events (`dispatch`). No event is handled while the session is borrowed, since the handler may
-//! call the session.
+//! Handles call the session and wake the writer. The reader passes bytes to the session and
+//! dispatches its events (`dispatch`). No event is handled while the session is borrowed, since the
+//! handler may call the session.
 
 mod channel;
 mod consumer;
@@ -59,14 +59,14 @@ pub enum State {
 
 /// A connection to a broker, which reconnects when it is lost.
 ///
-/// A connection belongs to the kernel of the task that opened it. One connection, shared by clones, is
-/// enough for all tasks of the kernel. Other threads send messages over a queue of `pikake-sync` to a
-/// task that publishes them. When the last clone, channel, consumer and unsettled delivery are dropped,
-/// the connection closes in the background, within three seconds.
+/// A connection belongs to the kernel of the task that opened it. One connection, shared by clones,
+/// is enough for all tasks of the kernel. Other threads send messages over a queue of `pikake-sync`
+/// to a task that publishes them. When the last clone, channel, consumer and unsettled delivery are
+/// dropped, the connection closes in the background, within three seconds.
 ///
-/// A broker that is short of memory or disk stops reading from connections that publish, including their
-/// acknowledgements. A program that must consume even then opens two connections, and publishes over
-/// one of them only.
+/// A broker that is short of memory or disk stops reading from connections that publish, including
+/// their acknowledgements. A program that must consume even then opens two connections, and
+/// publishes over one of them only.
 ///
 /// # Examples
 ///
@@ -128,8 +128,8 @@ pub(crate) struct Hub {
     pub(super) epoch: Cell<u64>,
     /// Whether callers may use the session: it is open, and recovery is complete.
     pub(super) is_ready: Cell<bool>,
-    /// All live channels. An interrupted recovery must not forget channels that the session does not
-    /// know yet.
+    /// All live channels. An interrupted recovery must not forget channels that the session does
+    /// not know yet.
     all_channels: RefCell<Vec<Weak<ChannelInner>>>,
     /// The channels of the session, by number.
     pub(super) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
@@ -202,8 +202,8 @@ pub struct Delivery {
 
 /// Settles a delivery.
 ///
-/// Settling never waits. Acknowledgements are queued and merged, and are sent when all ready tasks have
-/// run. Dropping an unsettled receipt requeues the message. A receipt keeps its channel open.
+/// Settling never waits. Acknowledgements are queued and merged, and are sent when all ready tasks
+/// have run. Dropping an unsettled receipt requeues the message. A receipt keeps its channel open.
 #[must_use = "dropping a receipt requeues the message"]
 pub struct Receipt {
     channel: Rc<ChannelInner>,
@@ -226,8 +226,8 @@ pub(crate) enum Answer {
 /// The task that waits for an answer; no task if the sender is `None`.
 pub(crate) struct Requester {
     pub(super) sender: Option<oneshot::Sender<Result<Answer, Error>>>,
-    /// The channel on which an unclaimed answer to basic.get is requeued. A request that nobody waits for keeps no channel
-    /// open, and no connection: the broker may never answer.
+    /// The channel on which an unclaimed answer to basic.get is requeued. A request that nobody
+    /// waits for keeps no channel open, and no connection: the broker may never answer.
     pub(super) channel: Option<Weak<ChannelInner>>,
 }
 
@@ -392,7 +392,8 @@ impl Hub {
         }))
     }
 
-    /// Waits for the answer to a request, up to the longer of `blocked_deadline` and `connect_timeout`.
+    /// Waits for the answer to a request, up to the longer of `blocked_deadline` and
+    /// `connect_timeout`.
     pub(crate) async fn answer(
         &self,
         receiver: oneshot::Receiver<Result<Answer, Error>>,

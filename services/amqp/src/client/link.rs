@@ -1,7 +1,7 @@
 //! The tasks of one connection: reader, writer and timer.
 //!
-//! The writer takes all queued output when it is stepped: messages and acknowledgements of all tasks of
-//! a turn are one write.
+//! The writer takes all queued output when it is stepped: messages and acknowledgements of all
+//! tasks of a turn are one write.
 
 use std::future::Future;
 use std::io;
@@ -46,8 +46,8 @@ impl Drop for Link {
     }
 }
 
-/// Spawns a task that is shielded from a shutdown: tasks that are ending still have to acknowledge and
-/// requeue. The task ends with its connection.
+/// Spawns a task that is shielded from a shutdown: tasks that are ending still have to acknowledge
+/// and requeue. The task ends with its connection.
 pub(crate) fn spawn(name: &str, body: impl Future<Output = ()> + 'static) -> Task<()> {
     Builder::new().name(name).spawn(shield(body))
 }
@@ -94,7 +94,8 @@ async fn run_writer(hub: Rc<Hub>, stream: Rc<Stream>) {
     }
 }
 
-/// Sends heartbeats, and fails unconfirmed messages once the broker is blocked for `blocked_deadline`.
+/// Sends heartbeats, and fails unconfirmed messages once the broker is blocked for
+/// `blocked_deadline`.
 async fn run_timer(hub: Rc<Hub>) {
     loop {
         let now = hub.time();

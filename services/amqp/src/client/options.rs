@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Options {
     /// The connection's name in the broker's listings.
     pub name: String,
-    /// The heartbeat interval: the connection is lost after twice this time without input. The broker
-    /// may choose less; zero leaves the interval to the broker.
+    /// The heartbeat interval: the connection is lost after twice this time without input. The
+    /// broker may choose less; zero leaves the interval to the broker.
     pub heartbeat: Duration,
     /// The time limit for TCP connect and handshake together.
     pub connect_timeout: Duration,
@@ -18,16 +18,17 @@ pub struct Options {
     pub channel_max: u16,
     /// The waits between reconnects; `None` never reconnects.
     pub reconnect: Option<Backoff>,
-    /// Whether a failed first connection is retried like a lost one. Otherwise its failure is an error
-    /// at once.
+    /// Whether a failed first connection is retried like a lost one. Otherwise its failure is an
+    /// error at once.
     pub keep_trying: bool,
-    /// How long messages and requests wait while the broker is blocked, or for a connection or channel.
-    /// The limit for a reply is the longer of this and `connect_timeout`.
+    /// How long messages and requests wait while the broker is blocked, or for a connection or
+    /// channel. The limit for a reply is the longer of this and `connect_timeout`.
     pub blocked_deadline: Duration,
     /// The largest number of unconfirmed messages of a channel. Publishing more waits.
     pub publish_window: usize,
-    /// Whether messages that are unconfirmed when the connection is lost are sent again, so that some
-    /// may be duplicates. Otherwise they fail as [`Uncertain`](crate::PublishError::Uncertain).
+    /// Whether messages that are unconfirmed when the connection is lost are sent again, so that
+    /// some may be duplicates. Otherwise they fail as
+    /// [`Uncertain`](crate::PublishError::Uncertain).
     pub republish: bool,
 }
 
@@ -48,8 +49,8 @@ impl Default for Options {
     }
 }
 
-/// Waits between attempts to connect. Each wait is twice as long as the one before, up to `cap`, less a
-/// random part, so that many clients do not reconnect at once.
+/// Waits between attempts to connect. Each wait is twice as long as the one before, up to `cap`,
+/// less a random part, so that many clients do not reconnect at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Backoff {
     /// The wait before the second attempt. The first attempt has none.

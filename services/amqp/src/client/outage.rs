@@ -1,4 +1,5 @@
-//! What the log says of an outage: a warning when it begins, further ones after growing pauses, and one at its end.
+//! What the log says of an outage: a warning when it begins, further ones after growing pauses, and
+//! one at its end.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two warnings of an outage.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// An outage of a connection. It ends once a connection lasts, so a broker that accepts connections and closes them
-/// at once is one outage.
+/// An outage of a connection. It ends once a connection lasts, so a broker that accepts connections
+/// and closes them at once is one outage.
 #[derive(Debug)]
 pub(crate) struct Outage {
     /// When it began, in the time of the hub.
@@ -27,7 +28,8 @@ impl Outage {
         Self { begun: now, failed: 0, due: now, pause: FIRST_PAUSE }
     }
 
-    /// A connection was lost or not made, for this reason. `attempts` is the number of failed attempts that this adds.
+    /// A connection was lost or not made, for this reason. `attempts` is the number of failed
+    /// attempts that this adds.
     pub(crate) fn note(&mut self, broker: &str, now: Duration, attempts: u32, error: &Error) {
         self.failed = self.failed.saturating_add(attempts);
         if now < self.due {

@@ -8,9 +8,9 @@
 //!       └──3──▶ Closed ◀──────────3─────────┘
 //! ```
 //!
-//! 1 the handshake is complete (`connect`), 2 the connection was lost (`connect_until_closed`), 3 the
-//! connection is closed, or must not reconnect (`Hub::finish`), 4 the broker sent connection.blocked or
-//! unblocked (`dispatch`), 5 recovery is complete (`recover`).
+//! 1 the handshake is complete (`connect`), 2 the connection was lost (`connect_until_closed`), 3
+//! the connection is closed, or must not reconnect (`Hub::finish`), 4 the broker sent
+//! connection.blocked or unblocked (`dispatch`), 5 recovery is complete (`recover`).
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -31,8 +31,8 @@ use crate::session::Session;
 use crate::session::event::Ended;
 use crate::session::handshake::{HandshakeConfig, Limits, Password};
 
-/// A connection that is lost sooner counts as a failed attempt. Otherwise the client would reconnect
-/// without a wait, again and again.
+/// A connection that is lost sooner counts as a failed attempt. Otherwise the client would
+/// reconnect without a wait, again and again.
 const STEADY: Duration = Duration::from_secs(1);
 /// The time limit for the reply to connection.close.
 const CLOSE_OK_WAIT: Duration = Duration::from_secs(3);
@@ -146,7 +146,8 @@ async fn until_closed(hub: &Hub) {
     while !hub.close_requested.get() && park(&hub.supervisor).await.is_ok() {}
 }
 
-/// Runs `work` until the close of the connection is requested: a silent peer must not delay a close.
+/// Runs `work` until the close of the connection is requested: a silent peer must not delay a
+/// close.
 async fn unless_closed<T>(
     hub: &Hub,
     work: impl Future<Output = Result<T, Error>>,
@@ -188,7 +189,8 @@ async fn milestone(hub: &Hub) -> Result<Milestone, Error> {
     }
 }
 
-/// Waits for the end of a connection that was made, as [`end_of_connection`]. The outage before it ends after [`STEADY`].
+/// Waits for the end of a connection that was made, as [`end_of_connection`]. The outage before it
+/// ends after [`STEADY`].
 async fn steady_connection(hub: &Hub, outage: &mut Option<Outage>) -> Result<Error, Error> {
     let mut ending = pin!(end_of_connection(hub));
     let mut steady = pin!(sleep(STEADY));
@@ -206,7 +208,8 @@ async fn steady_connection(hub: &Hub, outage: &mut Option<Outage>) -> Result<Err
     .await
 }
 
-/// Waits for the end of the connection, or closes it. `Ok` has an error after which the client retries.
+/// Waits for the end of the connection, or closes it. `Ok` has an error after which the client
+/// retries.
 async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
     let end = match milestone(hub).await {
         Ok(end) => end,

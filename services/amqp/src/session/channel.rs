@@ -1,5 +1,5 @@
-//! One channel of a session: it sends one request at a time, assembles contents, and tracks unconfirmed
-//! messages and unsettled deliveries.
+//! One channel of a session: it sends one request at a time, assembles contents, and tracks
+//! unconfirmed messages and unsettled deliveries.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -154,9 +154,9 @@ impl<T, P> ChannelState<T, P> {
         Ok(())
     }
 
-    /// Marks the message that the broker returns. basic.return has no publish number but precedes the
-    /// confirm, so the oldest equal unconfirmed message is taken. The broker may change properties, or
-    /// they may be unreadable: then exchange, routing key and body decide.
+    /// Marks the message that the broker returns. basic.return has no publish number but precedes
+    /// the confirm, so the oldest equal unconfirmed message is taken. The broker may change
+    /// properties, or they may be unreadable: then exchange, routing key and body decide.
     pub(super) fn mark_return(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
         let is_candidate = |entry: &Unconfirmed<P>| {
             let message = &entry.message;
@@ -207,8 +207,8 @@ impl<T, P> ChannelState<T, P> {
         self.unsettled.remove(&tag)
     }
 
-    /// Prepares the output for a request. Acknowledgements go before channel.close and basic.recover;
-    /// after basic.recover no earlier delivery can be settled.
+    /// Prepares the output for a request. Acknowledgements go before channel.close and
+    /// basic.recover; after basic.recover no earlier delivery can be settled.
     pub(super) fn prepare(&mut self, method: (u16, u16), channel: u16, output: &mut Vec<u8>) {
         if matches!(method, (20, 40) | (60, 110)) {
             self.flush_acks(channel, output);
@@ -227,7 +227,8 @@ impl<T, P> ChannelState<T, P> {
         was_unsettled
     }
 
-    /// Queues one basic.ack for all tags below the lowest unsettled one, and one for each other tag.
+    /// Queues one basic.ack for all tags below the lowest unsettled one, and one for each other
+    /// tag.
     pub(super) fn flush_acks(&mut self, channel: u16, output: &mut Vec<u8>) {
         if self.unsent_acks.is_empty() {
             return;

@@ -90,8 +90,8 @@ pub(crate) enum Event<T, P> {
 /// Why a session is over.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    /// The broker closed the connection, in the handshake or later. If `is_blamed`, the channels that
-    /// caused the close have ended, and the others may recover.
+    /// The broker closed the connection, in the handshake or later. If `is_blamed`, the channels
+    /// that caused the close have ended, and the others may recover.
     ByBroker { reason: CloseReason, is_blamed: bool },
     /// The broker has answered this side's connection.close.
     ByUs,

@@ -29,7 +29,8 @@ pub(crate) struct Limits {
 /// Credentials and wanted limits of this side.
 #[derive(Clone, Debug)]
 pub(crate) struct HandshakeConfig {
-    /// Whether the TLS certificate authenticates this side, instead of user and password (EXTERNAL).
+    /// Whether the TLS certificate authenticates this side, instead of user and password
+    /// (EXTERNAL).
     pub(crate) is_external: bool,
     pub(crate) user: String,
     pub(crate) password: Password,

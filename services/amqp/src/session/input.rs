@@ -351,8 +351,8 @@ impl<T, P> Session<T, P> {
         Ok(())
     }
 
-    /// Replies to the broker, unless the channel is closing: the broker may have released the channel
-    /// when it reads the reply, and would then close the connection.
+    /// Replies to the broker, unless the channel is closing: the broker may have released the
+    /// channel when it reads the reply, and would then close the connection.
     fn send_reply(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
         if self.channels.get(&number).is_some_and(|channel| channel.is_closing) {
             return Ok(());
@@ -397,7 +397,8 @@ impl<T, P> Session<T, P> {
     }
 
     /// Ends the channels whose pending request has these ids, as if the broker had closed them: the
-    /// broker closed the connection because of this method. Returns whether there was such a channel.
+    /// broker closed the connection because of this method. Returns whether there was such a
+    /// channel.
     fn end_blamed(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
         let waiting = self.channels.iter().filter(|(_, channel)| channel.awaits_reply(method));
         let blamed: Vec<u16> = waiting.map(|(&number, _)| number).collect();

@@ -31,7 +31,8 @@ impl<T, P> Session<T, P> {
 
     /// Queues a request on a channel, and sends it once the requests before it have their replies.
     ///
-    /// [`Event::Replied`](super::event::Event::Replied) returns the token; an error returns it at once.
+    /// [`Event::Replied`](super::event::Event::Replied) returns the token; an error returns it at
+    /// once.
     pub(crate) fn request(
         &mut self,
         number: u16,
@@ -149,8 +150,8 @@ impl<T, P> Session<T, P> {
         Ok(Some(token))
     }
 
-    /// Whether the broker accepts messages on the channel, and the number of unconfirmed ones. `None`
-    /// if there is no such channel.
+    /// Whether the broker accepts messages on the channel, and the number of unconfirmed ones.
+    /// `None` if there is no such channel.
     pub(crate) fn window(&self, number: u16) -> Option<(bool, usize)> {
         let channel = self.channels.get(&number).filter(|channel| !channel.is_closing)?;
         Some((!channel.is_paused, channel.unconfirmed()))
@@ -161,7 +162,8 @@ impl<T, P> Session<T, P> {
         self.channels.values_mut().flat_map(ChannelState::abandon).collect()
     }
 
-    /// Whether a delivery is unsettled and the session open: a closing broker ignores acknowledgements.
+    /// Whether a delivery is unsettled and the session open: a closing broker ignores
+    /// acknowledgements.
     pub(crate) fn can_settle(&self, number: u16, tag: u64) -> bool {
         let channel = self.channels.get(&number).filter(|_| self.phase == Phase::Open);
         channel.is_some_and(|channel| channel.is_unsettled(tag))
@@ -209,8 +211,9 @@ fn arguments(method: &AMQPClass) -> Option<&Table> {
     }
 }
 
-/// Refuses a message that would cost the channel or the connection. (Its properties are checked when they
-/// are encoded. The broker does not tell which size it is set to take: an attempt shows that.)
+/// Refuses a message that would cost the channel or the connection. (Its properties are checked
+/// when they are encoded. The broker does not tell which size it is set to take: an attempt shows
+/// that.)
 fn check(message: &Message) -> Result<(), Error> {
     message.properties.headers().as_ref().map_or(Ok(()), check_table)?;
     let size = message.body.len() as u64;
@@ -228,8 +231,8 @@ fn check(message: &Message) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses values that RabbitMQ cannot read, and tables that receivers do not parse. RabbitMQ would close
-/// the connection for the values, and again after each resend.
+/// Refuses values that RabbitMQ cannot read, and tables that receivers do not parse. RabbitMQ would
+/// close the connection for the values, and again after each resend.
 fn check_table(table: &Table) -> Result<(), Error> {
     check_values(table, 1)
 }

@@ -112,8 +112,8 @@ fn prefetch_limits_each_consumer_and_a_quorum_queue_refuses_a_global_limit() {
     });
 }
 
-/// Interrupts a call after its bytes are queued, before an answer can be there: the kernel asks the system for
-/// events after the next step at the earliest.
+/// Interrupts a call after its bytes are queued, before an answer can be there: the kernel asks the
+/// system for events after the next step at the earliest.
 async fn cut_short<T: Debug + 'static, E: 'static>(
     call: impl Future<Output = Result<T, E>> + 'static,
 ) -> E {

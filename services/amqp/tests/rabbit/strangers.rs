@@ -16,8 +16,8 @@ use crate::support::{connect, run};
 /// What is written, and what is sent in its place: as many octets.
 type Others = &'static [(&'static [u8], &'static [u8])];
 
-/// A connection whose words come to the broker as others: what it publishes is what a client may publish
-/// that does not care for UTF-8.
+/// A connection whose words come to the broker as others: what it publishes is what a client may
+/// publish that does not care for UTF-8.
 async fn stranger(to: u16, others: Others) -> (Connection, CancelOnDrop<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("amqp://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -183,7 +183,8 @@ fn a_number_that_is_none_is_not_sent() {
     });
 }
 
-/// It is the mandatory message that comes back, with a name of the broker's as the place for answers.
+/// It is the mandatory message that comes back, with a name of the broker's as the place for
+/// answers.
 #[test]
 fn a_returned_question_is_told_to_who_asked() {
     let Some(broker) = BROKER.get() else { return };

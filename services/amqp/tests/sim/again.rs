@@ -1,6 +1,7 @@
 //! What is declared and asked for again over the next connection, and in which order.
 //!
-//! Apart from `recovery`: that is about what those notice who hold channels, consumers and messages.
+//! Apart from `recovery`: that is about what those notice who hold channels, consumers and
+//! messages.
 
 use std::time::Duration;
 
@@ -74,8 +75,8 @@ fn messages_do_not_overtake_the_consumer_of_their_answers() {
     });
 }
 
-/// RabbitMQ without the plugin that brings a kind of exchanges closes the connection, and says for which
-/// method, not for which exchange.
+/// RabbitMQ without the plugin that brings a kind of exchanges closes the connection, and says for
+/// which method, not for which exchange.
 #[test]
 fn what_costs_the_connection_to_declare_again_is_left_out_alone() {
     with_broker(async |broker| {

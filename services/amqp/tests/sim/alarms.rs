@@ -83,7 +83,8 @@ fn who_has_waited_for_room_has_new_patience() {
     sim.run().unwrap();
 }
 
-/// The broker for tests says nothing at all while it is blocked, so the connection is lost every four seconds.
+/// The broker for tests says nothing at all while it is blocked, so the connection is lost every
+/// four seconds.
 #[test]
 fn a_message_is_given_up_also_if_each_connection_is_lost_before() {
     with_broker(async |broker| {

@@ -155,7 +155,8 @@ fn one_channel_too_many_waits_for_the_end_of_another() {
         assert!(given_up.await.unwrap().unwrap_err().interrupted().is_some());
         let finished = || [0, 1, 2].map(|n| waits[n].is_finished());
         assert_eq!((finished(), broker.channels()), ([false; 3], 2));
-        // Closed by its holder, who does not even wait for it; by the broker; and over a lost connection.
+        // Closed by its holder, who does not even wait for it; by the broker; and over a lost
+        // connection.
         drop(first);
         let latecomer = opening(&connection).await;
         assert_eq!(finished(), [true, false, false]);

@@ -1,5 +1,5 @@
-//! The client and the broker for tests in simulated worlds: connections are cut, hosts partitioned and
-//! crashed, in many orders; and peers that are no brokers, or no good ones.
+//! The client and the broker for tests in simulated worlds: connections are cut, hosts partitioned
+//! and crashed, in many orders; and peers that are no brokers, or no good ones.
 
 mod again;
 mod alarms;

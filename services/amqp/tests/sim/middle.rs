@@ -1,4 +1,5 @@
-//! One between client and broker, who cuts, falls silent, and puts other words into the broker's mouth.
+//! One between client and broker, who cuts, falls silent, and puts other words into the broker's
+//! mouth.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -99,8 +99,8 @@ enum Pieces {
     Silence,
 }
 
-/// Answers as a broker does, until the client has been answered so often. Without a limit of its own, a broker says
-/// connection.start, tune and open-ok.
+/// Answers as a broker does, until the client has been answered so often. Without a limit of its
+/// own, a broker says connection.start, tune and open-ok.
 async fn answer(stream: &pikake_net::TcpStream, answers: usize) -> std::io::Result<()> {
     let broker = Broker::new();
     let id = broker.connect();

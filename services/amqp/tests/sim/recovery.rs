@@ -1,4 +1,5 @@
-//! What becomes of channels, consumers and messages while a connection is made again, and without one.
+//! What becomes of channels, consumers and messages while a connection is made again, and without
+//! one.
 
 use std::time::Duration;
 
@@ -217,8 +218,8 @@ fn headers_of(octets: usize) -> Table {
     headers
 }
 
-/// What is under way to a channel that is being closed goes back with it. A word about it afterwards, on a
-/// channel that the broker does not know any more, would cost the connection.
+/// What is under way to a channel that is being closed goes back with it. A word about it
+/// afterwards, on a channel that the broker does not know any more, would cost the connection.
 #[test]
 fn a_channel_that_is_closed_with_deliveries_under_way_costs_nothing_else() {
     for ended_after in 0..60 {

@@ -1,7 +1,8 @@
 //! `top`: the tasks of a process on the terminal, each second anew.
 //!
-//! A thread of its own asks the process, so that keys work while the process does not answer. It times steps as long
-//! as it is connected. [`View`] has all that is shown; this file has the terminal.
+//! A thread of its own asks the process, so that keys work while the process does not answer. It
+//! times steps as long as it is connected. [`View`] has all that is shown; this file has the
+//! terminal.
 
 mod draw;
 #[cfg(test)]
@@ -155,7 +156,8 @@ impl Drop for Screen {
     }
 }
 
-/// Holds signals back that would end the program with the terminal as it is. After the drop they end it again.
+/// Holds signals back that would end the program with the terminal as it is. After the drop they
+/// end it again.
 struct Signals {
     taken: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,

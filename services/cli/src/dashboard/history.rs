@@ -1,7 +1,8 @@
-//! The jobs that workers tell of in their events: the last ones one by one, and figures for each second.
+//! The jobs that workers tell of in their events: the last ones one by one, and figures for each
+//! second.
 //!
-//! Events may be lost, come twice, and come late; texts in them are of any length. A [`History`] is bounded in each of its
-//! parts, and the oldest goes first.
+//! Events may be lost, come twice, and come late; texts in them are of any length. A [`History`] is
+//! bounded in each of its parts, and the oldest goes first.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -66,7 +67,8 @@ impl Runtimes {
         self.longest = self.longest.max(seconds);
     }
 
-    /// An upper bound in seconds of the share's run times, at most twice too high; `None` if there were none.
+    /// An upper bound in seconds of the share's run times, at most twice too high; `None` if there
+    /// were none.
     fn quantile(&self, share: f64) -> Option<f64> {
         let all: u64 = self.counts.iter().copied().map(u64::from).sum();
         let rank = (all as f64 * share).ceil() as u64;

@@ -4,8 +4,9 @@
 //!   idle ──(1)──▶ looks every two seconds ──(2)──▶ idle
 //! ```
 //!
-//! (1) A page asks ([`Looker::snapshot`]). (2) No page has asked for [`LEASE`], or the server ends. Events of jobs are listened
-//! to in the same time: workers whose events are off turn them on at (1), and off again at (2).
+//! (1) A page asks ([`Looker::snapshot`]). (2) No page has asked for [`LEASE`], or the server ends.
+//! Events of jobs are listened to in the same time: workers whose events are off turn them on at
+//! (1), and off again at (2).
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,7 +251,8 @@ impl Looker {
     }
 }
 
-/// Asks workers whose events were not asked for lately. Each answer that does not come costs a look a second.
+/// Asks workers whose events were not asked for lately. Each answer that does not come costs a look
+/// a second.
 async fn turn_events_on(
     control: &Control,
     workers: &[WorkerInfo],
@@ -280,8 +282,8 @@ struct EventsOn {
 }
 
 impl EventsOn {
-    /// The workers that are to be asked now: another page may have turned their events off, and a worker may have started
-    /// anew.
+    /// The workers that are to be asked now: another page may have turned their events off, and a
+    /// worker may have started anew.
     fn due_workers<'a>(
         &mut self,
         workers: impl Iterator<Item = &'a String> + Clone,

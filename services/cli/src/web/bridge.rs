@@ -18,8 +18,8 @@ pub(crate) struct Told {
     answer: Answer,
 }
 
-/// How long steps are timed after a request that wants it: longer than a page lets pass between two of them, also if
-/// the answers take their time.
+/// How long steps are timed after a request that wants it: longer than a page lets pass between two
+/// of them, also if the answers take their time.
 const TIMING_LEASE: Duration = Duration::from_secs(10);
 
 /// A connection, and when it was made.
@@ -40,14 +40,15 @@ impl Connected {
     }
 }
 
-/// Connects to the process, and keeps one connection for the next request: a process that has no descriptor left
-/// admits no new one.
+/// Connects to the process, and keeps one connection for the next request: a process that has no
+/// descriptor left admits no new one.
 pub(crate) struct Bridge {
     connect: Box<dyn Fn() -> Result<Client, ClientError> + Send + Sync>,
     /// The process and the time when its console started, as the first connection has shown them.
     first: (Process, Instant),
     kept: Mutex<Option<Connected>>,
-    /// While there is this connection, the process times steps. With the time until which somebody wants that.
+    /// While there is this connection, the process times steps. With the time until which somebody
+    /// wants that.
     timing: Mutex<Option<(Connected, Instant)>>,
 }
 
@@ -123,7 +124,8 @@ impl Bridge {
     }
 }
 
-/// Whether a request may be sent again if its answer is lost. The process may have done what the first one asks for.
+/// Whether a request may be sent again if its answer is lost. The process may have done what the
+/// first one asks for.
 fn is_repeatable(request: &Request) -> bool {
     !matches!(request, Request::Cancel { .. } | Request::Abort { .. })
 }
@@ -131,8 +133,8 @@ fn is_repeatable(request: &Request) -> bool {
 /// How far the start of a console may seem to move: a greeting may take its time.
 const START_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether a process is the one that was seen before: the program is the same, and the console has started at the
-/// same time.
+/// Whether a process is the one that was seen before: the program is the same, and the console has
+/// started at the same time.
 fn is_same((first, then): &(Process, Instant), (process, at): (&Process, Instant)) -> bool {
     let age = Duration::from_nanos(process.age);
     let expected = Duration::from_nanos(first.age) + at.saturating_duration_since(*then);

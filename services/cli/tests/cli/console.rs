@@ -89,7 +89,8 @@ fn deadlock_is_named_with_its_locks() {
     let detail = hung.good(&["where", &pid, "2"]);
     assert!(detail.starts_with("task 2 `ann to bob`\n"), "{detail}");
     assert!(detail.contains("for mutex `account of bob`, held by task 3"), "{detail}");
-    // Without one of the two the other one goes on, and the process ends, possibly before the answer.
+    // Without one of the two the other one goes on, and the process ends, possibly before the
+    // answer.
     hung.run(&["cancel", &pid, "2", "deadlock"]);
     let ended = hung.program.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");

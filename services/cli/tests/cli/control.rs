@@ -1,4 +1,5 @@
-//! The commands that ask and control workers: on a database, where the broker keeps what was said, and on RabbitMQ.
+//! The commands that ask and control workers: on a database, where the broker keeps what was said,
+//! and on RabbitMQ.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

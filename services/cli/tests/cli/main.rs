@@ -1,5 +1,5 @@
-//! Tests of the programs: the command line, its commands and examples, signals, the log, brokers that
-//! are away, RabbitMQ, and the pages about a process and about a broker.
+//! Tests of the programs: the command line, its commands and examples, signals, the log, brokers
+//! that are away, RabbitMQ, and the pages about a process and about a broker.
 
 mod commands;
 mod console;

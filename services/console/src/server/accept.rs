@@ -1,7 +1,8 @@
 //! Clients of the console: who may connect, and how many.
 //!
-//! The console keeps a descriptor in reserve. A process that is out of descriptors can so be looked into: the console
-//! closes the spare descriptor, and takes the next client instead. The end of that client brings the spare one back.
+//! The console keeps a descriptor in reserve. A process that is out of descriptors can so be looked
+//! into: the console closes the spare descriptor, and takes the next client instead. The end of
+//! that client brings the spare one back.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -79,7 +80,8 @@ pub(super) async fn accept_all(server: &Rc<Server>, arrivals: &Arrivals) -> io::
         }
         let serve = async move {
             let _counted = counted;
-            // The drop of the connection comes before that of the count, also if the task is cancelled.
+            // The drop of the connection comes before that of the count, also if the task is
+            // cancelled.
             let connection = connection;
             connection.serve().await;
         };

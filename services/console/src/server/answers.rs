@@ -38,7 +38,8 @@ const MEMBERS: usize = 1_000;
 /// The largest number of tasks that are polled once more at the same time.
 const LOOKED_AT_AGAIN: usize = 2_000;
 
-/// The time in which a task that was asked to end may end, before the client is told that it has not.
+/// The time in which a task that was asked to end may end, before the client is told that it has
+/// not.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// The pause between two looks at such a task.
@@ -233,8 +234,8 @@ async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
     to.part(Part::Graph(graph)).await
 }
 
-/// Looks once more at the tasks that cannot go on: at those of a kernel all at once. The pages of the listing are of
-/// different moments, so tasks that hand locks around may look like a deadlock.
+/// Looks once more at the tasks that cannot go on: at those of a kernel all at once. The pages of
+/// the listing are of different moments, so tasks that hand locks around may look like a deadlock.
 async fn look_again(server: &Server, stuck: &[TaskKey], all: &mut [GraphTask<TaskKey>]) {
     let mut now = BTreeMap::new();
     for kernel in server.kernels() {
@@ -332,7 +333,8 @@ async fn send_tasks(kernel: u32, tasks: &[SeenTask], to: &impl Sink) -> Result<(
     Ok(())
 }
 
-/// The tasks of a kernel that does not answer: those of the last look, and the one that is being stepped.
+/// The tasks of a kernel that does not answer: those of the last look, and the one that is being
+/// stepped.
 async fn earlier_tasks(
     server: &Server,
     kernel: u32,

@@ -25,8 +25,8 @@ const FRAME_WITHIN: Duration = Duration::from_secs(10);
 /// The number of bytes that one read takes.
 const READ_BYTES: usize = 4_096;
 
-/// The bytes of later requests that are kept during a request. A client that sends more loses its connection: who does
-/// not read does not see that the client has gone.
+/// The bytes of later requests that are kept during a request. A client that sends more loses its
+/// connection: who does not read does not see that the client has gone.
 const EARLY_BYTES: usize = 16_384;
 
 /// The bytes of a text in a refusal.
@@ -155,7 +155,8 @@ impl Connection {
         .await
     }
 
-    /// Waits until the client goes, or sends more than it may meanwhile. Keeps the begin of its next request.
+    /// Waits until the client goes, or sends more than it may meanwhile. Keeps the begin of its
+    /// next request.
     async fn gone(&self) {
         while self.incoming.borrow().len() < EARLY_BYTES {
             if !matches!(self.read_more().await, Ok(1..)) {
@@ -196,9 +197,10 @@ impl Sink for Connection {
 
 /// Has this thread, and no kernel's, sort the memory that an answer has freed.
 ///
-/// The allocator of glibc keeps small blocks that were freed, and sorts all of them at a later large allocation. An answer
-/// frees half a million, which takes 30 ms. A kernel's thread that frees or enlarges a block of this thread's memory, such
-/// as a closure, would have to wait for that.
+/// The allocator of glibc keeps small blocks that were freed, and sorts all of them at a later
+/// large allocation. An answer frees half a million, which takes 30 ms. A kernel's thread that
+/// frees or enlarges a block of this thread's memory, such as a closure, would have to wait for
+/// that.
 fn sort_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(READ_BYTES)));
 }

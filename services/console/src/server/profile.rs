@@ -79,7 +79,8 @@ impl Rows {
         }
     }
 
-    /// Adds the step that a kernel is in, which the kernel has not added: it may last for the whole profile.
+    /// Adds the step that a kernel is in, which the kernel has not added: it may last for the whole
+    /// profile.
     fn add_unfinished(&mut self, step: &CurrentStep, length: Duration) {
         let lasts = nanoseconds(step.lasts.min(length));
         if lasts > 0 {

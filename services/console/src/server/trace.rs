@@ -1,7 +1,8 @@
 //! The events of the flight recorders, as they are or of the next time.
 //!
-//! A recorder keeps some thousand events, which a busy kernel makes in a millisecond. So the console reads the new
-//! ones at short intervals, keeps them in memory, and sends them in the end: a slow client loses no events.
+//! A recorder keeps some thousand events, which a busy kernel makes in a millisecond. So the
+//! console reads the new ones at short intervals, keeps them in memory, and sends them in the end:
+//! a slow client loses no events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -31,7 +32,8 @@ const MANY: usize = 512;
 /// The events and names in a frame, which has room for more as a rule.
 const IN_FRAME: usize = 1_000;
 
-/// Gives the events of the recorders, or with a length those of the time of that length from now on, with times of steps.
+/// Gives the events of the recorders, or with a length those of the time of that length from now
+/// on, with times of steps.
 pub(super) async fn trace(
     server: &Server,
     length: Option<Duration>,
@@ -171,7 +173,8 @@ impl Record {
         }
     }
 
-    /// Names the tasks that have ended since their spawn like all others of their place, if those have one name.
+    /// Names the tasks that have ended since their spawn like all others of their place, if those
+    /// have one name.
     fn guess_names(&mut self) {
         let mut names = BTreeMap::<&Location<'_>, Option<Box<str>>>::new();
         for row in self.profile.take().map(StepProfile::finish).unwrap_or_default() {

@@ -18,17 +18,20 @@ use crate::model::{Samples, Stack};
 use crate::observed::shown;
 use crate::stacks::NoStack;
 
-/// The number of samples a second of processor time: no multiple of the usual frequencies of programs.
+/// The number of samples a second of processor time: no multiple of the usual frequencies of
+/// programs.
 const FREQUENCY: c_int = 99;
 
-/// The libraries whose code is never interrupted for a stack: the unwinder itself, which is not made for that, and code
-/// whose description is wrong on some systems.
+/// The libraries whose code is never interrupted for a stack: the unwinder itself, which is not
+/// made for that, and code whose description is wrong on some systems.
 const NEVER_IN: [&str; 2] = ["libgcc", "vdso"];
 
-/// The descriptors that a stack needs: for pprof's file, for the program's with the names, and for those of `/proc`.
+/// The descriptors that a stack needs: for pprof's file, for the program's with the names, and for
+/// those of `/proc`.
 const DESCRIPTORS: usize = 4;
 
-/// The samples of a stack that a thread is asked for, before the thread counts as one that takes no signals.
+/// The samples of a stack that a thread is asked for, before the thread counts as one that takes no
+/// signals.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIES: usize = 10;
 
@@ -40,7 +43,8 @@ const TRY: Duration = Duration::from_millis(20);
 pub(crate) struct Sampler(ProfilerGuard<'static>);
 
 impl Sampler {
-    /// Begins to take samples. Blocks, the first time for as long as the program's names take to be read.
+    /// Begins to take samples. Blocks, the first time for as long as the program's names take to be
+    /// read.
     pub(crate) fn start() -> Result<Self, NoStack> {
         start(FREQUENCY).map(Self)
     }
@@ -100,7 +104,8 @@ fn frame(symbol: &Symbol) -> String {
     }
 }
 
-/// The path of a source file, without the part that says where on the building machine a library was.
+/// The path of a source file, without the part that says where on the building machine a library
+/// was.
 fn short(path: &str) -> &str {
     let after = |text: &str, marks: usize| {
         let at = path.find(text)? + text.len();

@@ -1,8 +1,9 @@
 //! Histograms of lengths of time, as tokio-console reads them.
 //!
-//! The classes are those of an [HdrHistogram](https://hdrhistogram.org) with one significant digit: a class for each of
-//! the first 32 nanoseconds, and sixteen for each further power of two. So a length is known to a sixteenth. Only classes
-//! with a count take memory, eight bytes each. A task has few of them, and never more than [`CLASSES`].
+//! The classes are those of an [HdrHistogram](https://hdrhistogram.org) with one significant digit:
+//! a class for each of the first 32 nanoseconds, and sixteen for each further power of two. So a
+//! length is known to a sixteenth. Only classes with a count take memory, eight bytes each. A task
+//! has few of them, and never more than [`CLASSES`].
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ const DIGIT_BITS: u32 = 4;
 /// The number of classes up to [`LONGEST`].
 const CLASSES: usize = class_of(LONGEST) as usize + 1;
 
-/// The format of the serialised form: version 2, without compression, each count as a number of variable length.
+/// The format of the serialised form: version 2, without compression, each count as a number of
+/// variable length.
 const COOKIE: u32 = 0x1c84_9303 | 0x10;
 
 /// The number of significant digits.
@@ -61,8 +63,9 @@ impl Histogram {
         }
     }
 
-    /// The serialised form, "V2" of HdrHistogram: a header, and the counts of all classes up to the last one that has a
-    /// count. A negative number stands for so many classes in a row without a count.
+    /// The serialised form, "V2" of HdrHistogram: a header, and the counts of all classes up to the
+    /// last one that has a count. A negative number stands for so many classes in a row without a
+    /// count.
     fn to_bytes(&self) -> Vec<u8> {
         let mut counts = Vec::new();
         let mut next = 0;
@@ -88,7 +91,8 @@ impl Histogram {
     }
 }
 
-/// Appends a number of variable length: the sign in the lowest bit, then seven bits a byte, the lowest first.
+/// Appends a number of variable length: the sign in the lowest bit, then seven bits a byte, the
+/// lowest first.
 fn push_number(to: &mut Vec<u8>, number: i64) {
     let mut left = (number.unsigned_abs() << 1) - u64::from(number < 0);
     while left > 0x7f {
@@ -110,7 +114,8 @@ mod tests {
         histogram.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The expected form is that of the Rust library `hdrhistogram` for the same lengths, which tokio-console reads it with.
+    /// The expected form is that of the Rust library `hdrhistogram` for the same lengths, which
+    /// tokio-console reads it with.
     #[test]
     fn serialised_form_is_that_of_the_library() {
         let lengths = [0, 1, 1, 3, 31, 33, 1_000, 1_000, 20_000_000, LONGEST + 1];

@@ -1,8 +1,9 @@
 //! What is known of each task, and what a client has not seen of it yet.
 //!
-//! Each change of a record is marked with the number of the present *round*. A client's look begins a new round, and
-//! shows the records with a mark that is greater than the round of its last look. A mark is set under the lock of the
-//! kernel's table. So a change after the look has a mark of a later round.
+//! Each change of a record is marked with the number of the present *round*. A client's look begins
+//! a new round, and shows the records with a mark that is greater than the round of its last look.
+//! A mark is set under the lock of the kernel's table. So a change after the look has a mark of a
+//! later round.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::Location;
@@ -15,7 +16,8 @@ use pikake_traps::{Exit, TaskRef};
 
 use super::histogram::Histogram;
 
-/// The number of ended tasks of a kernel that are kept. tokio-console shows ended tasks for some seconds.
+/// The number of ended tasks of a kernel that are kept. tokio-console shows ended tasks for some
+/// seconds.
 pub(super) const ENDED_LIMIT: usize = 4_096;
 
 /// The number of records that a look visits under one lock.
@@ -54,8 +56,8 @@ struct Record {
     times: Times,
     /// The begin of the step before the current one.
     step_before: Option<Duration>,
-    /// Only a look at the task's waits has made the task ready for the current step. If the task does not go on, the
-    /// step does not count.
+    /// Only a look at the task's waits has made the task ready for the current step. If the task
+    /// does not go on, the step does not count.
     is_look: bool,
     /// The round of the spawn.
     new_in: u64,
@@ -109,8 +111,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Figures {
-    /// Notes a wake. A task is not ready before its last step has ended, so the wake of another thread counts from then
-    /// on at the earliest.
+    /// Notes a wake. A task is not ready before its last step has ended, so the wake of another
+    /// thread counts from then on at the earliest.
     fn note_wake(&mut self, moment: Duration) {
         let earliest = if self.is_stepping { self.step_began } else { self.step_ended };
         let moment = moment.max(earliest.unwrap_or_default());
@@ -281,7 +283,8 @@ impl Observer for Recorder {
                 return;
             }
             if record.is_look {
-                // A wake has come after the look had made the task ready, so the kernel did not report the wake.
+                // A wake has come after the look had made the task ready, so the kernel did not
+                // report the wake.
                 figures.steps += 1;
                 figures.wakes += 1;
                 figures.last_wake = figures.last_wake.max(figures.step_began);
@@ -345,7 +348,8 @@ impl Look {
         Self { records, seen: 0, removed: 0, alive: HashMap::new(), round: None }
     }
 
-    /// The next part of the present round; begins a round if there is none. `None`: the round is over.
+    /// The next part of the present round; begins a round if there is none. `None`: the round is
+    /// over.
     pub(super) fn next_part(&mut self) -> Option<Part> {
         let mut round = self.round.take().unwrap_or_else(|| self.begin());
         let mut part = Part::default();

@@ -128,10 +128,11 @@ impl Instrument for Service {
     }
 }
 
-/// A stream of the values that a closure returns. After `Pending`, the closure is called again in [`PUBLISH_EVERY`];
-/// `None` ends the stream.
+/// A stream of the values that a closure returns. After `Pending`, the closure is called again in
+/// [`PUBLISH_EVERY`]; `None` ends the stream.
 ///
-/// The closure is called when the client has room for a value, so there is at most one value that waits.
+/// The closure is called when the client has room for a value, so there is at most one value that
+/// waits.
 fn repeated<T: 'static>(
     next: impl FnMut() -> Poll<Option<T>> + Unpin + Send + 'static,
 ) -> Response<BoxStream<T>> {
@@ -169,7 +170,8 @@ impl<T, N: FnMut() -> Poll<Option<T>> + Unpin> Stream for Repeated<N> {
     }
 }
 
-/// The id of a task on the wire. A kernel has fewer than 2^40 tasks, that is, one each microsecond for twelve days.
+/// The id of a task on the wire. A kernel has fewer than 2^40 tasks, that is, one each microsecond
+/// for twelve days.
 fn id_of((kernel, task): Key) -> u64 {
     (u64::from(kernel) << KERNEL_SHIFT) + task
 }
@@ -224,7 +226,8 @@ fn new_task(task: &Identity) -> Task {
         text_field("kind", "task"),
         number_field("task.id", task.key.1),
         number_field("kernel", task.key.0.into()),
-        // Under this name, and not `size.bytes`, tokio-console does not take a future for one on the stack.
+        // Under this name, and not `size.bytes`, tokio-console does not take a future for one on
+        // the stack.
         number_field("future.bytes", task.future_bytes),
         text_field("future", &task.future),
     ];
@@ -339,7 +342,8 @@ fn stats(records: &Records, figures: &Figures) -> Stats {
         created_at: Some(moment(figures.spawned)),
         dropped_at: figures.ended.map(moment),
         wakes: figures.wakes,
-        // The kernel can always wake a task that has not ended. Without a waker tokio-console takes it for lost.
+        // The kernel can always wake a task that has not ended. Without a waker tokio-console takes
+        // it for lost.
         waker_clones: 1,
         waker_drops: figures.ended.is_some().into(),
         last_wake: figures.last_wake.map(moment),

@@ -1,9 +1,12 @@
-//! What tasks wait for: *resources*, such as locks, queues, sockets and timers, and *async ops*, which are the waits.
+//! What tasks wait for: *resources*, such as locks, queues, sockets and timers, and *async ops*,
+//! which are the waits.
 //!
-//! A kernel does not keep what its tasks wait for. So a sampler looks at the tasks once a second while a client watches,
-//! and has each of them polled once more for it ([`TaskRef::inspect`](pikake_traps::TaskRef::inspect)). A resource is
-//! known while a look finds a task that waits for it. All clients share one sampler. Each look makes a [`Snapshot`], and
-//! a client gets what distinguishes it from the client's last one. Both are limited, and so is what a look costs.
+//! A kernel does not keep what its tasks wait for. So a sampler looks at the tasks once a second
+//! while a client watches, and has each of them polled once more for it
+//! ([`TaskRef::inspect`](pikake_traps::TaskRef::inspect)). A resource is known while a look finds a
+//! task that waits for it. All clients share one sampler. Each look makes a [`Snapshot`], and a
+//! client gets what distinguishes it from the client's last one. Both are limited, and so is what a
+//! look costs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -158,7 +161,8 @@ async fn look_at(pings: Rc<Pings>, kernel: KernelView) -> Result<TaskWaits, Sile
 }
 
 impl Sampler {
-    /// Looks at all observed kernels. What tasks wait for in a kernel that does not answer stays as it was.
+    /// Looks at all observed kernels. What tasks wait for in a kernel that does not answer stays as
+    /// it was.
     async fn look(&mut self, records: &Records) {
         let mut kernels = kernels();
         kernels.retain(|kernel| records.has_kernel(kernel.id().number()));
@@ -235,7 +239,8 @@ impl Sampler {
         }
     }
 
-    /// Adds one more wait for a resource. Returns the number of the resource; `None` if there are too many.
+    /// Adds one more wait for a resource. Returns the number of the resource; `None` if there are
+    /// too many.
     fn add_resource(
         &mut self,
         found: &mut Found,
@@ -313,7 +318,8 @@ impl Words {
     }
 }
 
-/// Splits a description at the first separator that is not inside of a name. Names are between backticks.
+/// Splits a description at the first separator that is not inside of a name. Names are between
+/// backticks.
 fn split_outside_names<'a>(text: &'a str, separator: &str) -> Option<(&'a str, &'a str)> {
     let is_outside = |index: &usize| text[..*index].matches('`').count() % 2 == 0;
     let index = text.match_indices(separator).map(|(index, _)| index).find(is_outside)?;
@@ -333,7 +339,8 @@ pub(super) struct Change {
     pub(super) ops: Changed<Op>,
 }
 
-/// Entries that are new, entries that have changed, the new ones included, and entries that are gone.
+/// Entries that are new, entries that have changed, the new ones included, and entries that are
+/// gone.
 pub(super) struct Changed<T> {
     pub(super) new: Vec<(u64, Arc<T>)>,
     pub(super) changed: Vec<(u64, Arc<T>)>,

@@ -324,7 +324,8 @@ fn works_for_a_while() {
     }
 }
 
-/// The task's function is in the samples, and a second profile at the same time is told why it has none.
+/// The task's function is in the samples, and a second profile at the same time is told why it has
+/// none.
 #[test]
 fn a_profile_samples_the_stacks_of_what_uses_the_processor() {
     let test = "live::a_profile_samples_the_stacks_of_what_uses_the_processor";

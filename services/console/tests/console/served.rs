@@ -1,4 +1,5 @@
-//! Consoles of real processes: this binary runs one of its tests as a child, and looks into the child.
+//! Consoles of real processes: this binary runs one of its tests as a child, and looks into the
+//! child.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -141,7 +142,8 @@ fn wait_for_parent() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// Tells the parent that the program is where the test wants it, and waits until the parent lets it end.
+/// Tells the parent that the program is where the test wants it, and waits until the parent lets it
+/// end.
 async fn ready() {
     say_ready();
     pikake::thread::run_in_thread(wait_for_parent).await.unwrap();

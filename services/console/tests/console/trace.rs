@@ -105,8 +105,8 @@ fn a_trace_without_events_is_valid() {
     assert_eq!(file["traceEvents"].as_array().unwrap().len(), 3);
 }
 
-/// The rules of the format for the phases in use: the fields that each phase has, and asynchronous events that
-/// nest.
+/// The rules of the format for the phases in use: the fields that each phase has, and asynchronous
+/// events that nest.
 pub(crate) fn check_format(text: &str) {
     let file: Value = serde_json::from_str(text).unwrap();
     let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();

@@ -214,8 +214,9 @@ fn attribute(stats: &resources::Stats, name: &str) -> String {
     }
 }
 
-/// The counts of a histogram by the least length in nanoseconds, read by the description of the format: after a header of
-/// 40 bytes, numbers of variable length, of which a negative or zero one skips classes.
+/// The counts of a histogram by the least length in nanoseconds, read by the description of the
+/// format: after a header of 40 bytes, numbers of variable length, of which a negative or zero one
+/// skips classes.
 fn counts(histogram: &DurationHistogram) -> BTreeMap<u64, i64> {
     let (header, mut rest) = histogram.raw_histogram.split_at(40);
     let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());

@@ -14,8 +14,9 @@ type Frames = Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError>>>;
 
 /// The body of a request: bytes, or a stream of them.
 ///
-/// A body of bytes can be sent again, after a redirect or on another connection. A stream is read once. The task of
-/// the connection polls the stream; an interruption of the task that sends the request drops the stream.
+/// A body of bytes can be sent again, after a redirect or on another connection. A stream is read
+/// once. The task of the connection polls the stream; an interruption of the task that sends the
+/// request drops the stream.
 ///
 /// # Examples
 ///

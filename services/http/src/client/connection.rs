@@ -8,9 +8,10 @@
 //!              ended politely    closed at once
 //! ```
 //!
-//! (1) [`Connector::dial`](super::connector::Connector::dial). (2) a lease of the pool; [`Connection::probe`] has found
-//! the socket silent and open. (3) [`Connection::until_idle`]: request and response have been sent to their ends. (4) the
-//! drop of a connection. (5) [`Connection::end`].
+//! (1) [`Connector::dial`](super::connector::Connector::dial). (2) a lease of the pool;
+//! [`Connection::probe`] has found the socket silent and open. (3) [`Connection::until_idle`]:
+//! request and response have been sent to their ends. (4) the drop of a connection. (5)
+//! [`Connection::end`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -36,7 +37,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often an ending connection is looked at.
 const END_STEP: Duration = Duration::from_millis(50);
 
-/// How much earlier than a server announces (`keep-alive: timeout=5`) a connection is no longer used.
+/// How much earlier than a server announces (`keep-alive: timeout=5`) a connection is no longer
+/// used.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
 /// hyper's handles for requests.
@@ -121,12 +123,15 @@ impl Connection {
         }
     }
 
-    /// Looks at the socket, since hyper's task may not have run since the server closed the connection. An idle HTTP/1.1
-    /// connection has nothing to read: data that waits is no answer to a request that is yet to be sent.
+    /// Looks at the socket, since hyper's task may not have run since the server closed the
+    /// connection. An idle HTTP/1.1 connection has nothing to read: data that waits is no answer to
+    /// a request that is yet to be sent.
     ///
-    /// A new connection is not looked at: TLS may still have tickets to read, which a server sends behind the handshake.
+    /// A new connection is not looked at: TLS may still have tickets to read, which a server sends
+    /// behind the handshake.
     ///
-    /// The kernel knows of what came before its current turn, and answers without a call of the system.
+    /// The kernel knows of what came before its current turn, and answers without a call of the
+    /// system.
     pub(crate) fn probe(&self) -> io::Result<()> {
         if self.is_new.replace(false) || matches!(self.sender, Some(Sender::Http2(_))) {
             return Ok(());

@@ -1,7 +1,8 @@
-//! The connections of a client: a pool of HTTP/1.1 ones, and one of HTTP/2 for each host that speaks it.
+//! The connections of a client: a pool of HTTP/1.1 ones, and one of HTTP/2 for each host that
+//! speaks it.
 //!
-//! Which version a server speaks is known once a connection is made. So requests for an unknown host wait for the first
-//! connection, and then share it or make more:
+//! Which version a server speaks is known once a connection is made. So requests for an unknown
+//! host wait for the first connection, and then share it or make more:
 //!
 //! ```text
 //!   request ──▶ HTTP/2 shared? ──yes──▶ a stream of it
@@ -35,7 +36,8 @@ const KNOWN_HOSTS: usize = 1000;
 /// How long a connection that came back may take to become idle.
 const IDLE_WITHIN: Duration = Duration::from_secs(2);
 
-/// After the first failure to connect to a host, for how long further requests fail at once; and at most.
+/// After the first failure to connect to a host, for how long further requests fail at once; and at
+/// most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// Makes the pool's connections.
@@ -112,7 +114,8 @@ impl InFlight {
         Self(shared)
     }
 
-    /// What sends, the peer, and whether the connection was used before; `None` if the connection has ended.
+    /// What sends, the peer, and whether the connection was used before; `None` if the connection
+    /// has ended.
     pub(crate) fn sender(&self) -> Option<(http2::SendRequest<Body>, std::net::SocketAddr, bool)> {
         let connection = self.0.connection.borrow();
         let connection = connection.as_ref()?;

@@ -36,7 +36,8 @@ pub(crate) enum Versions {
     Http2,
 }
 
-/// Why a connection could not be made. Clones share the cause, since several requests may wait for one connection.
+/// Why a connection could not be made. Clones share the cause, since several requests may wait for
+/// one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct DialError(Arc<io::Error>);
 
@@ -169,7 +170,8 @@ impl Connector {
     }
 }
 
-/// Spawns the task that moves a connection's bytes. It ends, and closes the socket, with the connection.
+/// Spawns the task that moves a connection's bytes. It ends, and closes the socket, with the
+/// connection.
 fn drive<F, E>(driving: F) -> Task<()>
 where
     F: Future<Output = Result<(), E>> + 'static,

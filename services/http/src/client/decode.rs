@@ -17,7 +17,8 @@ enum Kind {
     Raw(DeflateDecoder<Vec<u8>>),
 }
 
-/// A decoder of one body. It never holds more output than a buffer of flate2 (32 KiB), whatever the input expands to.
+/// A decoder of one body. It never holds more output than a buffer of flate2 (32 KiB), whatever the
+/// input expands to.
 pub(crate) struct Decoder {
     kind: Kind,
     input: Bytes,
@@ -25,7 +26,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// The decoder that a response needs, if it needs one. The headers that describe the encoded body go.
+    /// The decoder that a response needs, if it needs one. The headers that describe the encoded
+    /// body go.
     pub(crate) fn for_response(headers: &mut HeaderMap) -> Option<Self> {
         let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
         let (encoding, None) = (encodings.next()?, encodings.next()) else { return None };

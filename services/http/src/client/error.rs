@@ -20,8 +20,9 @@ pub enum ErrorKind {
     Connect,
     /// No connection became free in time, or the client's pool is closed. Nothing was sent.
     Pool,
-    /// The connection failed before the head of the response, or that head is invalid. Or the body of the request failed
-    /// on its way, or there was no connection to send the request again. The server may have acted on the request.
+    /// The connection failed before the head of the response, or that head is invalid. Or the body
+    /// of the request failed on its way, or there was no connection to send the request again. The
+    /// server may have acted on the request.
     Exchange,
     /// The server redirects too often, to an invalid URL, or to where the request cannot be sent.
     Redirect,
@@ -31,7 +32,8 @@ pub enum ErrorKind {
     TooLong,
     /// The body of the response is not what was asked for, as invalid JSON.
     Decode,
-    /// The response has this status, see [`Response::error_for_status`](super::Response::error_for_status).
+    /// The response has this status, see
+    /// [`Response::error_for_status`](super::Response::error_for_status).
     Status(StatusCode),
     /// The task was interrupted while it waited.
     Interrupted,

@@ -1,7 +1,7 @@
 //! One request on one connection, and on another one if that is safe.
 //!
-//! A server may close an idle connection at the moment the client uses it. The request is then sent again, on another
-//! connection:
+//! A server may close an idle connection at the moment the client uses it. The request is then sent
+//! again, on another connection:
 //!
 //! | the request failed | sent again |
 //! | --- | --- |
@@ -57,8 +57,8 @@ impl Outgoing {
     }
 }
 
-/// The connection of a response whose body has not ended. Its drop closes an HTTP/1.1 connection, and resets the stream
-/// of an HTTP/2 one.
+/// The connection of a response whose body has not ended. Its drop closes an HTTP/1.1 connection,
+/// and resets the stream of an HTTP/2 one.
 pub(crate) enum Hold {
     Http1(Held),
     Http2(InFlight),
@@ -326,8 +326,8 @@ fn assemble(
     Ok(request)
 }
 
-/// Says how long the body is. hyper believes the headers: by a false length, the server would take the next request for
-/// a part of this one.
+/// Says how long the body is. hyper believes the headers: by a false length, the server would take
+/// the next request for a part of this one.
 fn set_length(
     headers: &mut HeaderMap,
     method: &Method,

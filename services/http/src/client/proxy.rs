@@ -161,8 +161,8 @@ impl Proxies {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The names in lower case come first, as in curl. `HTTP_PROXY` in a CGI program is a header of the request, and
-    /// ignored.
+    /// The names in lower case come first, as in curl. `HTTP_PROXY` in a CGI program is a header of
+    /// the request, and ignored.
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&str]| {
             let values = names.iter().filter_map(|name| variable(name));

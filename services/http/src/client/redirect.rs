@@ -27,8 +27,8 @@ pub(crate) fn hide_secrets(headers: &mut HeaderMap) {
 
 /// Rewrites a request to the one that follows a response. `false`: the response is the answer.
 ///
-/// 301 and 302 turn POST into GET, and 303 everything but HEAD. 307 and 308 repeat the request, unless its body is a
-/// stream, which cannot be read again. Credentials do not cross origins.
+/// 301 and 302 turn POST into GET, and 303 everything but HEAD. 307 and 308 repeat the request,
+/// unless its body is a stream, which cannot be read again. Credentials do not cross origins.
 pub(crate) fn follow(
     request: &mut Outgoing,
     status: StatusCode,
@@ -77,8 +77,8 @@ pub(crate) fn follow(
     Ok(true)
 }
 
-/// The URL of a location, with the fragment of the URL before if it has none of its own. The error does not repeat the
-/// location, which may have a password.
+/// The URL of a location, with the fragment of the URL before if it has none of its own. The error
+/// does not repeat the location, which may have a password.
 fn target(from: &Url, location: &[u8]) -> Result<Url, String> {
     let text = std::str::from_utf8(location).map_err(|_| "its location is no URL".to_owned())?;
     let mut next = from.join(text).map_err(|error| format!("its location: {error}"))?;

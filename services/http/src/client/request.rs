@@ -19,7 +19,8 @@ use super::response::{Response, drain};
 use super::route::Route;
 use crate::BoxError;
 
-/// A request that is being built. Made by [`Client::get`] and its like; [`send`](Self::send) sends it.
+/// A request that is being built. Made by [`Client::get`] and its like; [`send`](Self::send) sends
+/// it.
 ///
 /// The first invalid part is the error of [`send`](Self::send), so the calls can be chained.
 ///
@@ -168,17 +169,19 @@ impl RequestBuilder {
 
     /// Sends the request, follows redirects, and waits for the head of the response.
     ///
-    /// Around it, [`timeout_after`](pikake_traps::timeout_after) limits how long that may take; around the reading of the
-    /// body as well, how long all may take.
+    /// Around it, [`timeout_after`](pikake_traps::timeout_after) limits how long that may take;
+    /// around the reading of the body as well, how long all may take.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. An interruption or a drop closes the HTTP/1.1 connection, or resets the stream of the HTTP/2
-    /// one. The server may have acted on the request. A connection that was being made is kept for the next request.
+    /// An interruption point. An interruption or a drop closes the HTTP/1.1 connection, or resets
+    /// the stream of the HTTP/2 one. The server may have acted on the request. A connection that
+    /// was being made is kept for the next request.
     ///
     /// # Errors
     ///
-    /// [`Error`], for any status as well if [`error_for_status`](Response::error_for_status) asks for that.
+    /// [`Error`], for any status as well if [`error_for_status`](Response::error_for_status) asks
+    /// for that.
     ///
     /// # Panics
     ///

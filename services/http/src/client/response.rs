@@ -33,7 +33,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// The most that is reserved for a body because the server announces its length.
 const RESERVED: u64 = 64 * 1024;
 
-/// Reads the short body of a response that nobody wants, and gives its connection back; or else closes it.
+/// Reads the short body of a response that nobody wants, and gives its connection back; or else
+/// closes it.
 ///
 /// # Errors
 ///
@@ -62,8 +63,8 @@ pub(crate) async fn drain(mut body: Incoming, hold: Hold) -> Result<(), Interrup
 
 /// A response: its head, and the body that is still to be read.
 ///
-/// The connection is kept for the next request when the body has been read to its end. The drop of a response before
-/// that closes the HTTP/1.1 connection, or resets the stream of the HTTP/2 one.
+/// The connection is kept for the next request when the body has been read to its end. The drop of
+/// a response before that closes the HTTP/1.1 connection, or resets the stream of the HTTP/2 one.
 ///
 /// # Examples
 ///
@@ -156,8 +157,8 @@ impl Response {
         Ok(self)
     }
 
-    /// Limits the length of the body, after its decoding. Without a limit, a server can fill the memory of a program that
-    /// takes the whole body.
+    /// Limits the length of the body, after its decoding. Without a limit, a server can fill the
+    /// memory of a program that takes the whole body.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.body.limit = Some(bytes);
         self
@@ -171,7 +172,8 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// [`Error`]: the body is cut, invalid or longer than its [`limit`](Self::limit); the interruption.
+    /// [`Error`]: the body is cut, invalid or longer than its [`limit`](Self::limit); the
+    /// interruption.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         self.body.chunk().await
     }

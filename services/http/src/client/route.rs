@@ -21,7 +21,8 @@ pub(crate) struct Route {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Via {
     Direct,
-    /// The connection ends at the proxy, which forwards requests to any server. Host and port are the proxy's.
+    /// The connection ends at the proxy, which forwards requests to any server. Host and port are
+    /// the proxy's.
     Forward(Rc<Proxy>),
     /// The proxy passes bytes on, after a `CONNECT`.
     Tunnel(Rc<Proxy>),

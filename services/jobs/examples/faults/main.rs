@@ -1,18 +1,20 @@
-//! Jobs while everything fails: worker processes are killed, the broker is killed and comes back, connections are
-//! cut, reset and slow. Jobs are sent alone, in chains and in chords; some are revoked, before they begin or while they run;
-//! some fail for good; and the queue is paused now and then.
+//! Jobs while everything fails: worker processes are killed, the broker is killed and comes back,
+//! connections are cut, reset and slow. Jobs are sent alone, in chains and in chords; some are
+//! revoked, before they begin or while they run; some fail for good; and the queue is paused now
+//! and then.
 //!
-//! At the end, each job was done, was revoked, or is dead with its reason; each chain came to its value, and what follows a
-//! chord got the values of all members. No message is left. `audit.py` counts: a Python program without any code of pikake,
-//! from the files that sender and workers append to, and from the broker itself.
+//! At the end, each job was done, was revoked, or is dead with its reason; each chain came to its
+//! value, and what follows a chord got the values of all members. No message is left. `audit.py`
+//! counts: a Python program without any code of pikake, from the files that sender and workers
+//! append to, and from the broker itself.
 //!
 //! ```text
 //! cargo run --release -p pikake-jobs --example faults -- [sqlite|rabbitmq] [jobs] [workers]
 //! ```
 //!
-//! 100,000 jobs and 3 workers, unless it is said. The program starts a RabbitMQ, and reads its dead letters with the Python
-//! client of Celery: `cargo xtask install` installs both.
-//! Prints the counts, and fails if a job was lost.
+//! 100,000 jobs and 3 workers, unless it is said. The program starts a RabbitMQ, and reads its dead
+//! letters with the Python client of Celery: `cargo xtask install` installs both. Prints the
+//! counts, and fails if a job was lost.
 
 mod plan;
 mod proxy;

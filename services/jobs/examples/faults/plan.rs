@@ -126,8 +126,8 @@ pub(crate) struct Audit {
     pub(crate) dead: usize,
     /// Messages that were left at the broker: ready, taken and delayed.
     pub(crate) left: u64,
-    /// Members of chords that were left: those that ran again after their chord had ended, and those of chords that were
-    /// not sent whole.
+    /// Members of chords that were left: those that ran again after their chord had ended, and
+    /// those of chords that were not sent whole.
     pub(crate) members: u64,
     pub(crate) wrong: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Bad weather between clients and broker: connections that end at any octet, with and without a farewell, that
-//! stall, and that are slow.
+//! Bad weather between clients and broker: connections that end at any octet, with and without a
+//! farewell, that stall, and that are slow.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -270,8 +270,8 @@ async fn kill(
     }
 }
 
-/// RabbitMQ 3.10 saves who leads a quorum queue every five seconds. Killed before it has, it never finds a
-/// leader again; and the queues for delayed jobs are made when the first job fails.
+/// RabbitMQ 3.10 saves who leads a quorum queue every five seconds. Killed before it has, it never
+/// finds a leader again; and the queues for delayed jobs are made when the first job fails.
 const QUORUM_SAVES: Duration = Duration::from_secs(6);
 
 /// Kills the broker and starts it again.

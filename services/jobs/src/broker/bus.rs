@@ -1,7 +1,8 @@
-//! The bus of a broker: control messages and events, which reach all subscribers of the moment and nobody later.
+//! The bus of a broker: control messages and events, which reach all subscribers of the moment and
+//! nobody later.
 //!
-//! The messages are Celery's (`control/`); a bus only carries them. RabbitMQ's bus has Celery's exchanges, so Celery's tools
-//! and workers share it.
+//! The messages are Celery's (`control/`); a bus only carries them. RabbitMQ's bus has Celery's
+//! exchanges, so Celery's tools and workers share it.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +29,8 @@ pub enum Topic {
 pub struct Notice {
     /// The kind.
     pub topic: Topic,
-    /// The name of the subscriber of a reply, or the kind of an event (`worker.heartbeat`, `task.multi`).
+    /// The name of the subscriber of a reply, or the kind of an event (`worker.heartbeat`,
+    /// `task.multi`).
     pub key: String,
     /// The headers.
     pub headers: Map<String, Value>,
@@ -76,8 +78,9 @@ pub trait Bus: fmt::Debug {
     /// Sends a message to the present subscribers, of whom there may be none.
     fn notify(&self, notice: Notice) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Receives messages of a topic: as the worker `name` (commands), under this name (replies), or those whose key begins
-    /// with `name` (events). A subscriber that reads too slowly loses the oldest messages.
+    /// Receives messages of a topic: as the worker `name` (commands), under this name (replies), or
+    /// those whose key begins with `name` (events). A subscriber that reads too slowly loses the
+    /// oldest messages.
     fn subscribe<'a>(
         &'a self,
         topic: Topic,
@@ -89,18 +92,21 @@ pub trait Bus: fmt::Debug {
         Box::pin(async { Ok(None) })
     }
 
-    /// How often a worker sends a heartbeat as an event; `None` if [`workers`](Self::workers) needs none.
+    /// How often a worker sends a heartbeat as an event; `None` if [`workers`](Self::workers) needs
+    /// none.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
 
-    /// Keeps a fact for workers that start later; `false` if the broker cannot, and workers tell each other.
+    /// Keeps a fact for workers that start later; `false` if the broker cannot, and workers tell
+    /// each other.
     fn share<'a>(&'a self, fact: &'a SharedFact) -> LocalFuture<'a, Result<bool, BrokerError>>;
 
     /// The kept facts; `None` if the broker keeps none.
     fn shared(&self) -> LocalFuture<'_, Result<Option<SharedFacts>, BrokerError>>;
 
-    /// Whether other workers may receive commands at this moment. Without any, a worker that starts asks nobody.
+    /// Whether other workers may receive commands at this moment. Without any, a worker that starts
+    /// asks nobody.
     fn has_others(&self) -> LocalFuture<'_, Result<bool, BrokerError>> {
         Box::pin(async { Ok(false) })
     }

@@ -1,5 +1,5 @@
-//! The rules of all outcome stores: the job of a message, the outcome that replaces another, and the outcomes of
-//! jobs that expire or are purged.
+//! The rules of all outcome stores: the job of a message, the outcome that replaces another, and
+//! the outcomes of jobs that expire or are purged.
 
 use std::time::{Duration, SystemTime};
 
@@ -48,7 +48,8 @@ pub(crate) fn job_of(message: &Message) -> Result<JobId, BrokerError> {
     job.ok_or_else(|| BrokerError::Refused(without()))
 }
 
-/// Whether a new outcome replaces an old one: a success stays, and only a final outcome replaces a final one.
+/// Whether a new outcome replaces an old one: a success stays, and only a final outcome replaces a
+/// final one.
 pub(crate) fn replaces(new: OutcomeState, old: OutcomeState) -> bool {
     old != OutcomeState::Success && (new.is_final() || !old.is_final())
 }

@@ -1,7 +1,8 @@
 //! The broker in memory: for tests, simulations, and programs that are one process.
 //!
-//! This file has the waits; the store itself never waits (`state.rs`). Several brokers may share a store, on one
-//! kernel or on many, as connections share a server. In a simulation, hosts share it as well, and no fault affects it.
+//! This file has the waits; the store itself never waits (`state.rs`). Several brokers may share a
+//! store, on one kernel or on many, as connections share a server. In a simulation, hosts share it
+//! as well, and no fault affects it.
 
 mod bus;
 mod outcomes;
@@ -26,7 +27,8 @@ use crate::brokers::memory::state::{Next, StoreState};
 use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::unique::{UniqueLock, UniqueSent};
 
-/// How often the waiter of a job that was running when it expired checks whether the job was requeued.
+/// How often the waiter of a job that was running when it expired checks whether the job was
+/// requeued.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The stores that have a name, until the process ends.
@@ -34,9 +36,10 @@ static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mu
 
 /// The queues and outcomes that brokers in memory share.
 ///
-/// Any number of brokers, of any kernels and threads, may be opened on a store. An expected outcome is kept until
-/// every waiter has forgotten it or closed its broker; other outcomes for an hour ([`App::result_age`](crate::App::result_age)
-/// sets another length for the whole store), ten thousand at most.
+/// Any number of brokers, of any kernels and threads, may be opened on a store. An expected outcome
+/// is kept until every waiter has forgotten it or closed its broker; other outcomes for an hour
+/// ([`App::result_age`](crate::App::result_age) sets another length for the whole store), ten
+/// thousand at most.
 ///
 /// # Examples
 ///
@@ -70,7 +73,8 @@ impl MemoryStore {
 
     /// Gives the name to a new empty store. Brokers that were opened before keep theirs.
     ///
-    /// A test, or each run of a simulation, begins with this call to see no messages of an earlier run.
+    /// A test, or each run of a simulation, begins with this call to see no messages of an earlier
+    /// run.
     pub fn fresh(name: &str) -> Self {
         let store = Self::new();
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +91,8 @@ impl MemoryStore {
     /// Changes the state, then sets the events that the change has queued.
     fn change<T>(&self, change: impl FnOnce(&mut StoreState) -> T) -> T {
         let (done, notifications) = {
-            // No user code runs under the lock, so the state is consistent even if the lock is poisoned.
+            // No user code runs under the lock, so the state is consistent even if the lock is
+            // poisoned.
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             (change(&mut state), state.take_notifications())
         };

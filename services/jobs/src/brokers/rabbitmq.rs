@@ -1,8 +1,8 @@
 //! The broker that is RabbitMQ.
 //!
-//! The client (`pikake-amqp`) knows nothing of jobs. What they need is built on it here: how messages go out
-//! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), control (`bus.rs`), outcomes (`replies.rs`, `held_outcomes.rs`), the
-//! dead (`dead.rs`).
+//! The client (`pikake-amqp`) knows nothing of jobs. What they need is built on it here: how
+//! messages go out (`publisher.rs`, `routes.rs`), delays (`delay.rs`), control (`bus.rs`), outcomes
+//! (`replies.rs`, `held_outcomes.rs`), the dead (`dead.rs`).
 
 mod bus;
 mod chords;
@@ -50,24 +50,26 @@ use crate::unique::{UniqueLock, UniqueSent};
 /// AMQP's delivery mode of a message that need not outlive the broker.
 const TRANSIENT: u8 = 1;
 
-/// How long an outcome is kept in a queue for results, unless the application says otherwise: Celery's length.
+/// How long an outcome is kept in a queue for results, unless the application says otherwise:
+/// Celery's length.
 const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// The broker that is RabbitMQ, over one connection.
 ///
-/// Queues are durable classic ones, as Celery declares its own, so that a Celery application may use a queue first or
-/// second; those that are declared as replicated are quorum queues. `name.dead` is the dead letters' queue of a queue. Delayed messages wait in queues that
-/// all share, `celery_delayed_N` and `pikake_delayed_N00ms`, in steps of 100 ms, up to 8.5 years: those of Celery's
-/// native delayed delivery. Publishing is confirmed, with many under
-/// way. A message that was not confirmed when its channel or its connection was lost is sent again over the
-/// next one, so it may come twice; a message that costs the channel each time fails with RabbitMQ's error,
-/// and no other message does. Outcomes come back over direct reply-to: what was asked over a channel or a
-/// connection that is lost is not answered any more.
+/// Queues are durable classic ones, as Celery declares its own, so that a Celery application may
+/// use a queue first or second; those that are declared as replicated are quorum queues.
+/// `name.dead` is the dead letters' queue of a queue. Delayed messages wait in queues that all
+/// share, `celery_delayed_N` and `pikake_delayed_N00ms`, in steps of 100 ms, up to 8.5 years: those
+/// of Celery's native delayed delivery. Publishing is confirmed, with many under way. A message
+/// that was not confirmed when its channel or its connection was lost is sent again over the next
+/// one, so it may come twice; a message that costs the channel each time fails with RabbitMQ's
+/// error, and no other message does. Outcomes come back over direct reply-to: what was asked over a
+/// channel or a connection that is lost is not answered any more.
 ///
-/// A broker that is short of memory or disk takes no messages, and after the first one that it did not
-/// take, no acknowledgements on the same connection either: with
-/// [`open_with_two`](Self::open_with_two), messages go over a connection of their own, and outcomes are kept in the process
-/// until the broker takes them.
+/// A broker that is short of memory or disk takes no messages, and after the first one that it did
+/// not take, no acknowledgements on the same connection either: with
+/// [`open_with_two`](Self::open_with_two), messages go over a connection of their own, and outcomes
+/// are kept in the process until the broker takes them.
 ///
 /// # Examples
 ///
@@ -99,8 +101,8 @@ struct Session {
 }
 
 impl AmqpBroker {
-    /// Connects: `amqp://user:password@host:port/vhost`; with the feature `tls`, `amqps://` and what an
-    /// [`Address`] says of it.
+    /// Connects: `amqp://user:password@host:port/vhost`; with the feature `tls`, `amqps://` and
+    /// what an [`Address`] says of it.
     ///
     /// # Cancellation
     ///
@@ -108,7 +110,8 @@ impl AmqpBroker {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::Refused`] for a wrong URL or password, [`BrokerError::Lost`] if nobody answers.
+    /// [`BrokerError::Refused`] for a wrong URL or password, [`BrokerError::Lost`] if nobody
+    /// answers.
     pub async fn open(url: &str) -> Result<Self, BrokerError> {
         Self::open_as(url, Opening::default()).await
     }
@@ -409,7 +412,8 @@ impl Broker for AmqpBroker {
                     .with_correlation_id(short(&job.0)?);
                 let meta = outcome.to_meta(&job.0, wall_time());
                 let reply = to_queue(reply_to, properties, meta)?;
-                // One that has asked over direct reply-to may be gone. A queue that was never there is worth a word.
+                // One that has asked over direct reply-to may be gone. A queue that was never there
+                // is worth a word.
                 Ok(Publishing { mandatory: !reply_to.starts_with(REPLY_TO), ..reply })
             };
             let publisher = &self.0.publisher;

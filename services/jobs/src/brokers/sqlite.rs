@@ -43,24 +43,28 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// The leases that a database may be opened with.
 const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
 
-/// The most messages that one transaction purges: less than a second's work, for other calls wait for it.
+/// The most messages that one transaction purges: less than a second's work, for other calls wait
+/// for it.
 const PURGED_AT_ONCE: usize = 50_000;
 
 /// A broker in a SQLite database: durable on one machine, shared by its processes.
 ///
-/// A confirmed message is on the disk: neither `kill -9` nor a power failure loses it (`synchronous = FULL`). Calls of many
-/// tasks share a write to the disk, so one at a time is slow and many at once are fast. When the disk is full, nothing is
-/// lost: workers wait until there is room, and publishing fails.
+/// A confirmed message is on the disk: neither `kill -9` nor a power failure loses it
+/// (`synchronous = FULL`). Calls of many tasks share a write to the disk, so one at a time is slow
+/// and many at once are fast. When the disk is full, nothing is lost: workers wait until there is
+/// room, and publishing fails.
 ///
-/// A process holds the messages that it has taken under a lease, [`LEASE`](Self::LEASE) unless it is opened with another
-/// one, and renews it every third of it. The messages of a process that was killed, or hangs, are delivered again when its
-/// lease has expired, after about a lease and a third of it. They count as delivered even if no consumer has seen them.
-/// Setting the clock ends no lease.
+/// A process holds the messages that it has taken under a lease, [`LEASE`](Self::LEASE) unless it
+/// is opened with another one, and renews it every third of it. The messages of a process that was
+/// killed, or hangs, are delivered again when its lease has expired, after about a lease and a
+/// third of it. They count as delivered even if no consumer has seen them. Setting the clock ends
+/// no lease.
 ///
-/// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An outcome is kept for a day
-/// ([`App::result_age`](crate::App::result_age) sets another length), or
-/// until the handle is dropped that waited for it; the outcome of a job that has ended twice, as one whose id was sent
-/// twice, a day longer. Waiting for an outcome that is gone is [`BrokerError::NoOutcome`].
+/// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An
+/// outcome is kept for a day ([`App::result_age`](crate::App::result_age) sets another length), or
+/// until the handle is dropped that waited for it; the outcome of a job that has ended twice, as
+/// one whose id was sent twice, a day longer. Waiting for an outcome that is gone is
+/// [`BrokerError::NoOutcome`].
 ///
 /// # Examples
 ///
@@ -97,16 +101,18 @@ impl SqliteBroker {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it belongs to another program or another
-    /// version, [`BrokerError::Lost`] if another process has been writing for seconds.
+    /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it belongs to
+    /// another program or another version, [`BrokerError::Lost`] if another process has been
+    /// writing for seconds.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, BrokerError> {
         Self::open_with_lease(path, Self::LEASE).await
     }
 
     /// Opens the database as [`open`](Self::open) does, with another lease: from a second to a day.
     ///
-    /// With a shorter lease, the messages of a killed process are delivered again sooner; a process that does not run for
-    /// that long, on a loaded machine say, loses its messages to others. The processes of a database should agree on it.
+    /// With a shorter lease, the messages of a killed process are delivered again sooner; a process
+    /// that does not run for that long, on a loaded machine say, loses its messages to others. The
+    /// processes of a database should agree on it.
     ///
     /// # Cancellation
     ///

@@ -1,7 +1,9 @@
-//! A signature applied: the messages of the jobs that it begins with, with the rest of it in their `embed`.
+//! A signature applied: the messages of the jobs that it begins with, with the rest of it in their
+//! `embed`.
 //!
-//! The form is that of Celery 5.7. A chain is its first job, whose `embed.chain` has the others, the next one last. A group
-//! is its jobs. A group that something follows is a chord: each of its jobs has the follower in `embed.chord`.
+//! The form is that of Celery 5.7. A chain is its first job, whose `embed.chain` has the others,
+//! the next one last. A group is its jobs. A group that something follows is a chord: each of its
+//! jobs has the follower in `embed.chord`.
 
 use std::collections::VecDeque;
 
@@ -15,11 +17,13 @@ use crate::wire::{ids, instant};
 /// How deep signatures may be nested: each level takes a part of the stack.
 const MAX_NESTING: u32 = 64;
 
-/// How many bytes the parts of a workflow may get from what is around them: arguments, followers, and the body of their
-/// chord. A small message may ask for very large ones, since each of many members has its own copy.
+/// How many bytes the parts of a workflow may get from what is around them: arguments, followers,
+/// and the body of their chord. A small message may ask for very large ones, since each of many
+/// members has its own copy.
 const MOST_BYTES: usize = 256 << 20;
 
-/// The option of a chord's body that says how many members the chord has. Our own: Celery has the number in Redis alone.
+/// The option of a chord's body that says how many members the chord has. Our own: Celery has the
+/// number in Redis alone.
 pub(crate) const CHORD_SIZE: &str = "pikake_chord_size";
 
 /// An option that changes where a job goes, and that cannot be followed here.

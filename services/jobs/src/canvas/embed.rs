@@ -121,8 +121,9 @@ impl Embed {
         Some(Action::Join(Box::new(Joining { member, body, headers })))
     }
 
-    /// What follows from any end, after its outcome is stored: the chord gets the outcome. After another end than a success,
-    /// the jobs after it have that outcome, too, and the errbacks are called after a failure. What is malformed is left out.
+    /// What follows from any end, after its outcome is stored: the chord gets the outcome. After
+    /// another end than a success, the jobs after it have that outcome, too, and the errbacks are
+    /// called after a failure. What is malformed is left out.
     pub(crate) fn stored(&self, ended: &Ended<'_>, outcome: &Outcome) -> Vec<Action> {
         let mut actions = Vec::from_iter(self.join(ended, outcome));
         if outcome.state == OutcomeState::Success {
@@ -161,7 +162,8 @@ impl Ended<'_> {
         Given { root_id: Some(root_id), parent_id: Some(id), headers, ..Given::default() }
     }
 
-    /// As in Celery: the failed job's id; for a job here that takes more, the request, the error and the traceback.
+    /// As in Celery: the failed job's id; for a job here that takes more, the request, the error
+    /// and the traceback.
     fn errback_args(&self, signature: &CanvasSignature, outcome: &Outcome) -> Vec<Raw> {
         let own = match signature.immutable {
             true => 0,
@@ -180,8 +182,9 @@ impl Ended<'_> {
     }
 }
 
-/// Stores the outcome for signatures that are not applied any more, and for their parts, so that all waiters get it. The
-/// chords around them count their jobs. Jobs without an id get one that follows from the seed.
+/// Stores the outcome for signatures that are not applied any more, and for their parts, so that
+/// all waiters get it. The chords around them count their jobs. Jobs without an id get one that
+/// follows from the seed.
 fn fail_all<'a>(
     seed: &str,
     signatures: impl Iterator<Item = &'a Raw>,
@@ -216,8 +219,8 @@ fn fail_all<'a>(
     }
 }
 
-/// The parts of a signature that is not applied any more. Those whose ends would have counted for its chord have that
-/// chord, as when it is applied.
+/// The parts of a signature that is not applied any more. Those whose ends would have counted for
+/// its chord have that chord, as when it is applied.
 fn parts_of(signature: &CanvasSignature) -> Vec<CanvasSignature> {
     let members = |name| signature.members(name).unwrap_or_default();
     let inherit = |part: &mut CanvasSignature| {
@@ -268,7 +271,8 @@ fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option
     Some(Action::Join(Box::new(Joining { member, body, headers })))
 }
 
-/// What follows from the end of all members of a chord: its body with their values, or the failure of one of them.
+/// What follows from the end of all members of a chord: its body with their values, or the failure
+/// of one of them.
 pub(crate) fn complete(joining: &Joining, all: AllMembers, origin: &str) -> Vec<Action> {
     let AllMembers { members, hold } = all;
     let member = &joining.member;

@@ -30,8 +30,8 @@ use crate::schedule::Schedule;
 const DEFAULT_QUEUE: &str = "pikake";
 /// How many jobs run at a time by default.
 const DEFAULT_CONCURRENCY: usize = 64;
-/// How often a message is delivered at most by default. Generous, since a broker also counts a delivery when it loses
-/// a worker that had not begun the job.
+/// How often a message is delivered at most by default. Generous, since a broker also counts a
+/// delivery when it loses a worker that had not begun the job.
 const DEFAULT_MAX_DELIVERIES: u32 = 20;
 /// How many worker processes a job may end by default.
 const DEFAULT_MAX_KILLS: u32 = 3;
@@ -49,7 +49,8 @@ pub(crate) type SetupHook = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Bo
 
 /// An application: its jobs, its queues, and one connection to a broker.
 ///
-/// An application may be created outside a kernel, and belongs to a kernel once connected. Clones share it.
+/// An application may be created outside a kernel, and belongs to a kernel once connected. Clones
+/// share it.
 ///
 /// # Examples
 ///
@@ -92,7 +93,8 @@ pub(crate) struct Inner {
     /// Whether the worker leads schedules, or waits to do so.
     pub(crate) has_schedules: Cell<bool>,
     tasks: RefCell<Vec<CancelOnDrop<()>>>,
-    /// The ids of cancelled jobs that the workers are yet to be told of, and the right to tell them.
+    /// The ids of cancelled jobs that the workers are yet to be told of, and the right to tell
+    /// them.
     cancelled: RefCell<Vec<String>>,
     telling: Mutex<()>,
     connecting: Mutex<()>,
@@ -192,7 +194,8 @@ impl App {
     }
 
     /// Connects, unless the application is connected: declares the queues, then calls the hook of
-    /// [`setup`](Self::setup). From then on this kernel's jobs are sent through this application, until it is dropped.
+    /// [`setup`](Self::setup). From then on this kernel's jobs are sent through this application,
+    /// until it is dropped.
     ///
     /// # Cancellation
     ///
@@ -209,8 +212,8 @@ impl App {
         self.connect_as(true).await
     }
 
-    /// Connects as [`connect`](Self::connect), but declares no queue and calls no hook: for programs that look at a broker
-    /// and control its workers.
+    /// Connects as [`connect`](Self::connect), but declares no queue and calls no hook: for
+    /// programs that look at a broker and control its workers.
     ///
     /// # Examples
     ///
@@ -322,7 +325,8 @@ impl App {
         tasks.push(spawn(future).cancel_on_drop());
     }
 
-    /// Tells the workers of a cancelled job, in a task. Jobs that are cancelled in one step are one message.
+    /// Tells the workers of a cancelled job, in a task. Jobs that are cancelled in one step are one
+    /// message.
     #[track_caller]
     pub(crate) fn post_cancel(&self, id: String) {
         let mut cancelled = self.0.cancelled.borrow_mut();
@@ -359,12 +363,14 @@ impl App {
         self.0.broker.borrow().clone().ok_or(BrokerError::Closed)
     }
 
-    /// The connected broker without the results of [`App::results`]: other processes of the broker may have none.
+    /// The connected broker without the results of [`App::results`]: other processes of the broker
+    /// may have none.
     pub(crate) fn bare_broker(&self) -> Result<Rc<dyn Broker>, BrokerError> {
         self.0.bare_broker.borrow().clone().ok_or(BrokerError::Closed)
     }
 
-    /// The broker, if it is RabbitMQ: for exchanges, bindings and other features that [`Broker`] lacks.
+    /// The broker, if it is RabbitMQ: for exchanges, bindings and other features that [`Broker`]
+    /// lacks.
     ///
     /// With the feature `jobs-amqp` of `pikake`.
     #[cfg(feature = "amqp")]
@@ -372,8 +378,8 @@ impl App {
         self.broker().ok()?.as_any()?.downcast_ref::<crate::brokers::AmqpBroker>().cloned()
     }
 
-    /// Closes the connection, once all messages and acknowledgements have reached the broker. The tasks of
-    /// [`spawn`](Self::spawn) are cancelled.
+    /// Closes the connection, once all messages and acknowledgements have reached the broker. The
+    /// tasks of [`spawn`](Self::spawn) are cancelled.
     ///
     /// # Errors
     ///
@@ -417,7 +423,8 @@ impl App {
         self.0.default_queue.borrow().clone()
     }
 
-    /// The application's queues: the default one, those that were added, and those that its jobs name.
+    /// The application's queues: the default one, those that were added, and those that its jobs
+    /// name.
     pub fn queues(&self) -> BTreeMap<String, QueueOptions> {
         let mut queues = self.0.queues.borrow().clone();
         queues.entry(self.default_queue_name()).or_insert_with(QueueOptions::unspecified);
@@ -429,7 +436,8 @@ impl App {
         self.0.jobs.borrow().get(name).map(|job| job.definition)
     }
 
-    /// The queue of a job whose call names none: that of its definition, that of a route, or the default one.
+    /// The queue of a job whose call names none: that of its definition, that of a route, or the
+    /// default one.
     pub(crate) fn queue_of(&self, job: &str) -> String {
         if let Some(queue) = self.definition(job).and_then(|definition| definition.options.queue) {
             return queue.to_owned();

@@ -15,7 +15,8 @@ use crate::job::Job;
 use crate::message::{JobId, Message};
 use crate::unique::{Unique, UniqueLock, UniqueSent};
 
-/// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; each clone may be sent.
+/// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; each clone
+/// may be sent.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent before `send`"]
 pub struct Call<T> {
@@ -26,7 +27,8 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// A call of a job by its name, for example one of Celery's. `args` is a tuple or a list of the arguments.
+    /// A call of a job by its name, for example one of Celery's. `args` is a tuple or a list of the
+    /// arguments.
     ///
     /// # Examples
     ///
@@ -129,12 +131,13 @@ impl<T> Call<T> {
         self
     }
 
-    /// Makes the job the only one with this name and key, as `unique` says: another one is not sent meanwhile, and its
-    /// [`send`](Self::send) fails with [`SendError::Duplicate`].
+    /// Makes the job the only one with this name and key, as `unique` says: another one is not sent
+    /// meanwhile, and its [`send`](Self::send) fails with [`SendError::Duplicate`].
     ///
-    /// SQLite and memory take the lock together with the message. RabbitMQ keeps the lock in a queue, for 30 days at
-    /// most, and refuses locks of one key with different lengths. Jobs of workflows cannot be unique.
-    /// A [schedule](crate::Schedule) sends none while an earlier one has the lock.
+    /// SQLite and memory take the lock together with the message. RabbitMQ keeps the lock in a
+    /// queue, for 30 days at most, and refuses locks of one key with different lengths. Jobs of
+    /// workflows cannot be unique. A [schedule](crate::Schedule) sends none while an earlier one
+    /// has the lock.
     ///
     /// # Examples
     ///
@@ -159,8 +162,9 @@ impl<T> Call<T> {
         self
     }
 
-    /// Sets a header of the message, which the job reads with [`CurrentJob::header`](crate::CurrentJob::header). Headers of
-    /// Celery's protocol, such as `task`, keep their values.
+    /// Sets a header of the message, which the job reads with
+    /// [`CurrentJob::header`](crate::CurrentJob::header). Headers of Celery's protocol, such as
+    /// `task`, keep their values.
     ///
     /// # Examples
     ///
@@ -200,8 +204,8 @@ impl<T> Call<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped before the broker has confirmed, the job may or may not have been
-    /// sent. The error of an interruption has the message.
+    /// An interruption point. Interrupted or dropped before the broker has confirmed, the job may
+    /// or may not have been sent. The error of an interruption has the message.
     ///
     /// # Errors
     ///

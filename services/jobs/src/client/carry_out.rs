@@ -12,8 +12,8 @@ use crate::message::{Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 use crate::worker::follow;
 
-/// Carries out actions, in their order. After an error, those that are left are still in the list. In the place of a job that
-/// the broker refuses are those of its failure.
+/// Carries out actions, in their order. After an error, those that are left are still in the list.
+/// In the place of a job that the broker refuses are those of its failure.
 pub(crate) async fn carry_out(
     app: &App,
     broker: &dyn Broker,
@@ -82,8 +82,8 @@ pub(crate) async fn carry_out(
     Ok(())
 }
 
-/// Carries out all actions that the broker takes; a line is logged for each that it refuses. An error is one that may be
-/// over later, or [`BrokerError::Closed`].
+/// Carries out all actions that the broker takes; a line is logged for each that it refuses. An
+/// error is one that may be over later, or [`BrokerError::Closed`].
 pub(crate) async fn carry_out_rest(
     app: &App,
     broker: &dyn Broker,
@@ -99,7 +99,8 @@ pub(crate) async fn carry_out_rest(
     }
 }
 
-/// What follows for a job that is not sent: its waiter gets a failure, as do its chord and the jobs after it.
+/// What follows for a job that is not sent: its waiter gets a failure, as do its chord and the jobs
+/// after it.
 pub(crate) fn unsent(app: &App, job: Outgoing, why: &BrokerError) -> VecDeque<Action> {
     let why = format!("it could not be sent: {why}");
     let failure = Failure::new("OperationalError", "kombu.exceptions", why).into_outcome();
@@ -145,7 +146,8 @@ async fn publish(
     }
 }
 
-/// The member with a failure in the place of a value that the broker refuses, so that its chord ends.
+/// The member with a failure in the place of a value that the broker refuses, so that its chord
+/// ends.
 fn unfit(mut joining: Box<Joining>, error: &BrokerError) -> Option<Box<Joining>> {
     let outcome = &mut joining.member.outcome;
     if outcome.state != OutcomeState::Success || matches!(error, BrokerError::Closed) {

@@ -132,11 +132,13 @@ tuples!(A B C D E F G H);
 impl<M: Members> Group<M> {
     /// Adds a job that follows all members, and gets their values: Celery's chord.
     ///
-    /// If a member fails, the job does not run, and its handle gets a `ChordError`. The job follows when all members have
-    /// ended. Their values wait at the broker for seven days at most after the last one that was added.
+    /// If a member fails, the job does not run, and its handle gets a `ChordError`. The job follows
+    /// when all members have ended. Their values wait at the broker for seven days at most after
+    /// the last one that was added.
     ///
-    /// A broker counts the ends of jobs that pikake's workers run. With results in Redis ([`App::results`](crate::App::results)),
-    /// the ends of members at Celery's workers count, too, and values are kept for as long as results.
+    /// A broker counts the ends of jobs that pikake's workers run. With results in Redis
+    /// ([`App::results`](crate::App::results)), the ends of members at Celery's workers count, too,
+    /// and values are kept for as long as results.
     pub fn then<F: Follower<M::Values>>(self, next: F) -> Workflow<F::Value> {
         Workflow::of_group(self.0.into_workflows(), next.into_next().into_signature())
     }

@@ -14,14 +14,16 @@ use crate::error::JobError;
 use crate::message::{JobId, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 
-/// The pause of a [`Handle::from_id`] before its second look for the outcome. The pause doubles with each look.
+/// The pause of a [`Handle::from_id`] before its second look for the outcome. The pause doubles
+/// with each look.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 /// The longest pause between two looks.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A job that was sent, for a value of type `T`.
 ///
-/// Dropping the handle forgets the outcome; the job still runs. A handle [from an id](Self::from_id) forgets nothing.
+/// Dropping the handle forgets the outcome; the job still runs. A handle [from an
+/// id](Self::from_id) forgets nothing.
 pub struct Handle<T> {
     app: App,
     id: JobId,
@@ -54,8 +56,9 @@ impl<T> Handle<T> {
     /// | RabbitMQ | nothing: an outcome goes to the application that sent the job. [`status`](Self::status) is `None`, and [`wait`](Self::wait) fails with [`BrokerError::NoOutcome`] |
     /// | any, with [`App::results`] | the outcomes in Redis, also those of Celery's workers, for a day |
     ///
-    /// An outcome is gone once a handle that waited for it is dropped by the application that sent the job. An id that
-    /// no job has is not noticed: `wait` goes on until it is interrupted, so give it a limit.
+    /// An outcome is gone once a handle that waited for it is dropped by the application that sent
+    /// the job. An id that no job has is not noticed: `wait` goes on until it is interrupted, so
+    /// give it a limit.
     ///
     /// # Examples
     ///
@@ -106,7 +109,8 @@ impl<T> Handle<T> {
         Ok(outcome.map(|outcome| outcome.state))
     }
 
-    /// What the job has last told of its [progress](crate::CurrentJob::progress), if it runs and has told any.
+    /// What the job has last told of its [progress](crate::CurrentJob::progress), if it runs and
+    /// has told any.
     ///
     /// It is a second old at most. Over RabbitMQ, the handle has to be the one that sent the job.
     ///
@@ -146,9 +150,10 @@ impl<T> Handle<T> {
 
     /// Cancels the job, here and at all other workers of the broker. Never waits.
     ///
-    /// A running job is interrupted, and revoked unless it still returns a value; there is no retry. A job that has not begun
-    /// is revoked when a worker gets it. A task of this application tells the other workers; [`App::close`] waits for that
-    /// task for a second at most. [`Control::revoke`](crate::Control::revoke) waits, and returns the workers' answers.
+    /// A running job is interrupted, and revoked unless it still returns a value; there is no
+    /// retry. A job that has not begun is revoked when a worker gets it. A task of this application
+    /// tells the other workers; [`App::close`] waits for that task for a second at most.
+    /// [`Control::revoke`](crate::Control::revoke) waits, and returns the workers' answers.
     ///
     /// # Panics
     ///
@@ -176,7 +181,8 @@ impl<T: DeserializeOwned> Handle<T> {
     ///
     /// # Examples
     ///
-    /// `timeout_after(Duration::from_secs(3), handle.wait()).await`, and later `handle.wait().await`.
+    /// `timeout_after(Duration::from_secs(3), handle.wait()).await`, and later
+    /// `handle.wait().await`.
     ///
     /// # Cancellation
     ///

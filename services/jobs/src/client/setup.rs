@@ -33,7 +33,8 @@ impl App {
         self
     }
 
-    /// Replaces the broker's URL from the next [`connect`](Self::connect) on, for example by one from the command line.
+    /// Replaces the broker's URL from the next [`connect`](Self::connect) on, for example by one
+    /// from the command line.
     ///
     /// # Errors
     ///
@@ -44,16 +45,18 @@ impl App {
         Ok(self)
     }
 
-    /// Stores outcomes in Redis, and waits for them there, in the form of Celery's `result_backend = "redis://…"`.
+    /// Stores outcomes in Redis, and waits for them there, in the form of Celery's
+    /// `result_backend = "redis://…"`.
     ///
-    /// The URL is `redis://user:password@host:port/db`; `redis://:password@host` is without a user. With the feature
-    /// `tls`, `rediss://` is TLS, and takes `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_cert_reqs` (`required`
-    /// or `none`). `?expires=SECONDS` sets how long an outcome is kept: a day by default, and with 0 for good. An
-    /// outcome is kept for one more minute once a [`Handle`](crate::Handle) that waited for it is dropped.
+    /// The URL is `redis://user:password@host:port/db`; `redis://:password@host` is without a user.
+    /// With the feature `tls`, `rediss://` is TLS, and takes `ssl_ca_certs`, `ssl_certfile`,
+    /// `ssl_keyfile` and `ssl_cert_reqs` (`required` or `none`). `?expires=SECONDS` sets how long
+    /// an outcome is kept: a day by default, and with 0 for good. An outcome is kept for one more
+    /// minute once a [`Handle`](crate::Handle) that waited for it is dropped.
     ///
-    /// A worker stores the outcomes of all jobs but those with `ignore_result`. While Redis cannot be reached, a worker
-    /// keeps each outcome and its message until it is stored, and a waiter waits on. All clients and workers that are
-    /// to exchange outcomes name the same Redis.
+    /// A worker stores the outcomes of all jobs but those with `ignore_result`. While Redis cannot
+    /// be reached, a worker keeps each outcome and its message until it is stored, and a waiter
+    /// waits on. All clients and workers that are to exchange outcomes name the same Redis.
     ///
     /// With the feature `jobs-redis` of `pikake`.
     ///
@@ -79,25 +82,28 @@ impl App {
         Ok(self)
     }
 
-    /// Adds a queue that the application declares with these options, and that its worker consumes. Other queues are
-    /// used as they are, or created with the default options.
+    /// Adds a queue that the application declares with these options, and that its worker consumes.
+    /// Other queues are used as they are, or created with the default options.
     pub fn queue(self, name: impl Into<String>, options: QueueOptions) -> Self {
         self.0.queues.borrow_mut().insert(name.into(), options);
         self
     }
 
-    /// Sets the queue of jobs that name none, by default `pikake`. The worker consumes this queue, too.
+    /// Sets the queue of jobs that name none, by default `pikake`. The worker consumes this queue,
+    /// too.
     pub fn default_queue(self, name: impl Into<String>) -> Self {
         *self.0.default_queue.borrow_mut() = name.into();
         self
     }
 
-    /// Adds a route: jobs whose names fit the pattern go to that queue, unless their definition or call names one. Each `*`
-    /// in the pattern stands for any text. The first pattern that fits counts.
+    /// Adds a route: jobs whose names fit the pattern go to that queue, unless their definition or
+    /// call names one. Each `*` in the pattern stands for any text. The first pattern that fits
+    /// counts.
     ///
     /// # Examples
     ///
-    /// Jobs of a Celery application, sent from here or following jobs of this worker, go to its queue:
+    /// Jobs of a Celery application, sent from here or following jobs of this worker, go to its
+    /// queue:
     ///
     /// ```
     /// let app = pikake::jobs::App::new("memory://")?.route("tasks.*", "celery");
@@ -120,9 +126,9 @@ impl App {
         self
     }
 
-    /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice the concurrency, and up
-    /// to eight times if the concurrency changes while the worker runs. A queue of a job with [batches](crate::RunBatch) has
-    /// room for two more of them by default.
+    /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice
+    /// the concurrency, and up to eight times if the concurrency changes while the worker runs. A
+    /// queue of a job with [batches](crate::RunBatch) has room for two more of them by default.
     ///
     /// # Panics
     ///
@@ -134,10 +140,11 @@ impl App {
         self
     }
 
-    /// Sets the number of connections to RabbitMQ: 1, the default, or 2. With two, messages and outcomes are published
-    /// over one, deliveries and acknowledgements go over the other. A RabbitMQ that is short of memory or disk stops
-    /// reading from publishing connections, and the worker still drains the queues: it keeps outcomes until RabbitMQ takes them,
-    /// 10,000 at most. They are lost with the process. Other brokers ignore this.
+    /// Sets the number of connections to RabbitMQ: 1, the default, or 2. With two, messages and
+    /// outcomes are published over one, deliveries and acknowledgements go over the other. A
+    /// RabbitMQ that is short of memory or disk stops reading from publishing connections, and the
+    /// worker still drains the queues: it keeps outcomes until RabbitMQ takes them, 10,000 at most.
+    /// They are lost with the process. Other brokers ignore this.
     ///
     /// # Panics
     ///
@@ -149,7 +156,8 @@ impl App {
         self
     }
 
-    /// Sets how long a message waits while RabbitMQ accepts none or cannot be reached, by default 30 s.
+    /// Sets how long a message waits while RabbitMQ accepts none or cannot be reached, by default
+    /// 30 s.
     pub fn blocked_timeout(self, length: Duration) -> Self {
         self.0.opening.borrow_mut().blocked_timeout = Some(length);
         self
@@ -167,7 +175,8 @@ impl App {
         self
     }
 
-    /// Sets how many worker processes a message may end before it is moved to the dead, by default 3.
+    /// Sets how many worker processes a message may end before it is moved to the dead, by
+    /// default 3.
     pub fn max_kills(self, kills: u32) -> Self {
         self.0.max_kills.set(kills);
         self
@@ -175,7 +184,8 @@ impl App {
 
     /// Sets how often a message may be delivered before it is moved to the dead, by default 20.
     ///
-    /// A delivery counts if its worker was lost or requeued the message, even before the job had begun.
+    /// A delivery counts if its worker was lost or requeued the message, even before the job had
+    /// begun.
     pub fn max_deliveries(self, deliveries: u32) -> Self {
         self.0.max_deliveries.set(deliveries);
         self
@@ -187,7 +197,8 @@ impl App {
         self
     }
 
-    /// Sets how long the outcomes that this application's worker stores are kept: Celery's `result_expires`.
+    /// Sets how long the outcomes that this application's worker stores are kept: Celery's
+    /// `result_expires`.
     ///
     /// | broker | without this call |
     /// | --- | --- |
@@ -209,10 +220,12 @@ impl App {
         self
     }
 
-    /// Sets the hook that runs after connecting, before the worker consumes. A later call replaces an earlier one.
+    /// Sets the hook that runs after connecting, before the worker consumes. A later call replaces
+    /// an earlier one.
     ///
-    /// The hook may declare queues, send jobs, and spawn tasks ([`App::spawn`]). The hook runs again only when the
-    /// application connects again, after [`close`](Self::close) or after the hook failed.
+    /// The hook may declare queues, send jobs, and spawn tasks ([`App::spawn`]). The hook runs
+    /// again only when the application connects again, after [`close`](Self::close) or after the
+    /// hook failed.
     pub fn setup<F, R, E>(self, hook: F) -> Self
     where
         F: Fn(Self) -> R + 'static,

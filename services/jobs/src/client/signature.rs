@@ -1,5 +1,5 @@
-//! The content of a call: a job's name, arguments and options (Celery's word is *signature*), and their message in
-//! Celery's protocol 2.
+//! The content of a call: a job's name, arguments and options (Celery's word is *signature*), and
+//! their message in Celery's protocol 2.
 
 use std::time::{Duration, SystemTime};
 
@@ -103,7 +103,8 @@ impl Signature {
     /// The lock that the job of a message is to have, which the message notes.
     pub(crate) fn lock(&self, message: &mut Message) -> Option<UniqueLock> {
         let (unique, key) = self.unique_key()?;
-        // All arguments would be in the message twice, and RabbitMQ's frames limit what headers have.
+        // All arguments would be in the message twice, and RabbitMQ's frames limit what headers
+        // have.
         let key = if key.len() > LONGEST_KEY { ids::derived(&key, 0) } else { key };
         let job = JobId(message.job()?.to_owned());
         let lock = UniqueLock::new(format!("{}:{key}", self.name), job, unique, wall_time());
@@ -160,7 +161,8 @@ impl Signature {
         Ok(canvas)
     }
 
-    /// The message, and when it may be delivered: at its expiry at the latest, so that a worker can revoke the job.
+    /// The message, and when it may be delivered: at its expiry at the latest, so that a worker can
+    /// revoke the job.
     pub(crate) fn message(&self, origin: &str) -> Result<(Message, Option<SystemTime>), SendError> {
         let (args, kwargs) = self.arguments().map_err(SendError::Arguments)?;
         let not_before = match self.when {

@@ -24,11 +24,11 @@ use crate::wire::ids;
 use crate::wire::request::traces;
 use crate::wire::signature::{CanvasSignature, Kind, raw};
 
-/// Jobs that run one after the other, for the value of the last one. Made by [`Call::then`], [`Group::then`](crate::Group::then) and
-/// [`chain!`](crate::chain).
+/// Jobs that run one after the other, for the value of the last one. Made by [`Call::then`],
+/// [`Group::then`](crate::Group::then) and [`chain!`](crate::chain).
 ///
-/// Each job gets the value of the one before it as its first argument. If a job fails, or is revoked, the jobs after it
-/// do not run, and the handle gets that failure.
+/// Each job gets the value of the one before it as its first argument. If a job fails, or is
+/// revoked, the jobs after it do not run, and the handle gets that failure.
 ///
 /// # Examples
 ///
@@ -113,7 +113,8 @@ impl Step {
     }
 }
 
-/// A job with all arguments but the first, which is the value of the job before it. Made by the `after` of a job.
+/// A job with all arguments but the first, which is the value of the job before it. Made by the
+/// `after` of a job.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent before `send`"]
 pub struct Next<In, T> {
@@ -121,7 +122,8 @@ pub struct Next<In, T> {
     types: PhantomData<fn(In) -> T>,
 }
 
-/// What may follow a value of type `In`: a job with that one argument, a [`Next`], or a [`Call`], which gets no value.
+/// What may follow a value of type `In`: a job with that one argument, a [`Next`], or a [`Call`],
+/// which gets no value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot follow a value of type `{In}`",
     label = "its first argument is of another type, or it has more arguments",
@@ -161,7 +163,8 @@ impl<In, T> Follower<In> for Call<T> {
 }
 
 impl<In, T> Next<In, T> {
-    /// A job by its name, for example one of Celery's. `args` is a tuple or a list of the arguments after the first.
+    /// A job by its name, for example one of Celery's. `args` is a tuple or a list of the arguments
+    /// after the first.
     ///
     /// # Examples
     ///
@@ -213,7 +216,8 @@ impl<T> Call<T> {
         Workflow::from(self).then(next)
     }
 
-    /// Adds a job that follows a success, beside those that are added by [`then`](Self::then). It gets the value.
+    /// Adds a job that follows a success, beside those that are added by [`then`](Self::then). It
+    /// gets the value.
     pub fn on_success(self, job: impl Follower<T>) -> Workflow<T> {
         Workflow::from(self).on_success(job)
     }
@@ -269,8 +273,8 @@ impl<T> Workflow<T> {
         Workflow { app: self.app, steps: self.steps, value: PhantomData }
     }
 
-    /// Adds a job that follows the success of the last one, beside those that are added by [`then`](Self::then). It gets
-    /// the value.
+    /// Adds a job that follows the success of the last one, beside those that are added by
+    /// [`then`](Self::then). It gets the value.
     pub fn on_success(mut self, job: impl Follower<T>) -> Self {
         if let Some(Step::Job { on_success, .. }) = self.steps.last_mut() {
             on_success.push(job.into_next().signature);
@@ -278,8 +282,8 @@ impl<T> Workflow<T> {
         self
     }
 
-    /// Adds a job that follows the failure of any job so far. It gets the failed job's id. The failure of a member of a group
-    /// is that of the job which follows the group.
+    /// Adds a job that follows the failure of any job so far. It gets the failed job's id. The
+    /// failure of a member of a group is that of the job which follows the group.
     pub fn on_failure(mut self, job: impl Follower<String>) -> Self {
         let job = job.into_next().signature;
         for step in &mut self.steps {
@@ -360,7 +364,8 @@ impl<T> Workflow<T> {
         }
     }
 
-    /// The workflow as one signature, and the handle of its last job, whose outcome is expected from here on.
+    /// The workflow as one signature, and the handle of its last job, whose outcome is expected
+    /// from here on.
     async fn prepare(mut self, app: &App) -> Result<(CanvasSignature, Handle<T>), SendError> {
         let broker = app.broker()?;
         let Some(Step::Job { signature, .. }) = self.steps.last_mut() else {
@@ -472,7 +477,8 @@ impl<T> fmt::Debug for Workflow<T> {
 
 /// A chain: a call, and the jobs that follow it.
 ///
-/// `chain!(a.with(1), b, c.after(2))` is `a.with(1).then(b).then(c.after(2))`: see [`Workflow`](crate::Workflow).
+/// `chain!(a.with(1), b, c.after(2))` is `a.with(1).then(b).then(c.after(2))`: see
+/// [`Workflow`](crate::Workflow).
 #[macro_export]
 macro_rules! chain {
     ($first:expr $(, $next:expr)* $(,)?) => { $first$(.then($next))* };

@@ -21,7 +21,8 @@ use crate::worker::state::{Phase, WorkerState};
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 /// How many bytes of each job's arguments a listing has.
 const LONGEST_ARGUMENTS: usize = 1_024;
-/// The largest body that is read for a listing, in bytes: all jobs of the kernel stand still meanwhile.
+/// The largest body that is read for a listing, in bytes: all jobs of the kernel stand still
+/// meanwhile.
 const LARGEST_READ: usize = 64 << 10;
 /// How many jobs a listing has at most, so that brokers take it.
 const MOST_LISTED: usize = 5_000;
@@ -134,7 +135,8 @@ fn hello(worker: &WorkerState, command: &Command) -> Option<Value> {
     }))
 }
 
-/// Learns from another worker which jobs are revoked (a list, or an object by id) and which queues are paused.
+/// Learns from another worker which jobs are revoked (a list, or an object by id) and which queues
+/// are paused.
 pub(crate) fn learn(worker: &WorkerState, told: &Value) {
     let control = &worker.app.0.control;
     let now = wall_time();

@@ -1,6 +1,7 @@
 //! A command in Celery's form, as it is sent and read.
 //!
-//! Each program that may publish may send commands: a malformed, too large or too deep message is no command.
+//! Each program that may publish may send commands: a malformed, too large or too deep message is
+//! no command.
 
 use std::time::SystemTime;
 
@@ -132,7 +133,8 @@ pub(crate) fn seconds(moment: SystemTime) -> f64 {
     moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Whether a text matches a pattern of the shell. Takes time in proportion to the product of both lengths.
+/// Whether a text matches a pattern of the shell. Takes time in proportion to the product of both
+/// lengths.
 fn matches_glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
@@ -163,7 +165,8 @@ fn matches_glob(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|one| *one == '*')
 }
 
-/// The end of the class that begins at `at`, if it has the character. A class without an end is a bracket.
+/// The end of the class that begins at `at`, if it has the character. A class without an end is a
+/// bracket.
 fn class(pattern: &[char], at: usize, wanted: char) -> Option<usize> {
     let is_negated = pattern.get(at + 1) == Some(&'!');
     let begin = at + 1 + usize::from(is_negated);

@@ -1,7 +1,7 @@
 //! The events of a worker, in Celery's form: its own go one at a time, those of its jobs in lists.
 //!
-//! Events of jobs are made only while somebody has asked for them. They are written as JSON at once, into a buffer that the
-//! worker's control task sends: a job never waits for its events.
+//! Events of jobs are made only while somebody has asked for them. They are written as JSON at
+//! once, into a buffer that the worker's control task sends: a job never waits for its events.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -92,7 +92,8 @@ impl Events {
         for part in [r#"{"type":""#, kind, r#"","#, &self.head] {
             out.extend_from_slice(part.as_bytes());
         }
-        // Writing into a vector cannot fail. Whole numbers: those with a point take ten times as long.
+        // Writing into a vector cannot fail. Whole numbers: those with a point take ten times as
+        // long.
         let (clock, seconds, micros) = (self.tick(), since.as_secs(), since.subsec_micros());
         let _ = write!(out, r#"{clock},"timestamp":{seconds}.{micros:06}"#);
     }

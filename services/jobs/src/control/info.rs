@@ -119,7 +119,8 @@ pub struct JobInfo {
     /// When the job began, or when its time comes.
     #[serde(serialize_with = "maybe_seconds")]
     pub since: Option<SystemTime>,
-    /// What the job has last told of its [progress](crate::CurrentJob::progress). A long value is a text, truncated.
+    /// What the job has last told of its [progress](crate::CurrentJob::progress). A long value is a
+    /// text, truncated.
     pub progress: Option<Value>,
 }
 

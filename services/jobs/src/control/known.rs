@@ -1,4 +1,5 @@
-//! The workers that heartbeats have told an application of: bounded in number, forgotten when heartbeats cease.
+//! The workers that heartbeats have told an application of: bounded in number, forgotten when
+//! heartbeats cease.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

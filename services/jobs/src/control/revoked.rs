@@ -1,4 +1,5 @@
-//! The ids of revoked jobs that a worker keeps for messages still to come: bounded in number and age.
+//! The ids of revoked jobs that a worker keeps for messages still to come: bounded in number and
+//! age.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -7,7 +8,8 @@ use std::time::{Duration, SystemTime};
 const LIMIT: usize = 50_000;
 /// The longest id that is kept, in bytes: AMQP's brokers take no longer ones.
 const LONGEST_ID: usize = 255;
-/// How long an id is kept. Longer than Celery's three hours, since delayed messages wait at the broker.
+/// How long an id is kept. Longer than Celery's three hours, since delayed messages wait at the
+/// broker.
 const LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The ids of the jobs that were revoked last.

@@ -16,14 +16,16 @@ use crate::unique::{UniqueLock, UniqueSent};
 const SEND_LIMIT: Duration = Duration::from_secs(1);
 
 impl App {
-    /// Has this application send an event for each job that it sends, as Celery's `task_send_sent_event` does: operators
-    /// then see jobs that no worker has received yet. Each costs a second message.
+    /// Has this application send an event for each job that it sends, as Celery's
+    /// `task_send_sent_event` does: operators then see jobs that no worker has received yet. Each
+    /// costs a second message.
     pub fn send_sent_events(self, on: bool) -> Self {
         self.0.control.sends_sent_events.set(on);
         self
     }
 
-    /// Publishes a job, under its lock if it is unique, and sends the event of it if the application does so.
+    /// Publishes a job, under its lock if it is unique, and sends the event of it if the
+    /// application does so.
     pub(crate) async fn publish(
         &self,
         broker: &dyn Broker,

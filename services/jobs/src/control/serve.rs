@@ -1,6 +1,7 @@
 //! The control task of a worker: receives commands, answers them, and sends heartbeats and events.
 //!
-//! Nothing here may harm jobs: a bus that fails or hangs costs control, and a message that is no command a line in the log.
+//! Nothing here may harm jobs: a bus that fails or hangs costs control, and a message that is no
+//! command a line in the log.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,9 +27,11 @@ use crate::worker::state::WorkerState;
 
 /// How long jobs wait for what other workers know, at the start.
 const PREPARE_LIMIT: Duration = Duration::from_secs(3);
-/// How long a worker that starts waits for the broker to say whether there are others. In an alarm, RabbitMQ says nothing.
+/// How long a worker that starts waits for the broker to say whether there are others. In an alarm,
+/// RabbitMQ says nothing.
 const ASK_LIMIT: Duration = Duration::from_secs(1);
-/// Workers that have subscribed again ask others at random moments within this, since an outage ends for all at once.
+/// Workers that have subscribed again ask others at random moments within this, since an outage
+/// ends for all at once.
 const ASK_SPREAD: Duration = Duration::from_secs(5);
 /// How long a worker waits for the answers of others, at the start. Celery's length.
 const MINGLE: Duration = Duration::from_secs(1);
@@ -106,8 +109,8 @@ pub(crate) async fn serve(worker: Rc<WorkerState>) {
     let _: Result<(), Interrupted> = last.await;
 }
 
-/// Subscribes to commands, and learns what other workers know. A worker that has not just started asks the others beside its
-/// work, as does one whose broker does not say whether there are any.
+/// Subscribes to commands, and learns what other workers know. A worker that has not just started
+/// asks the others beside its work, as does one whose broker does not say whether there are any.
 async fn prepare(
     worker: &Rc<WorkerState>,
     bus: &dyn Bus,
@@ -169,7 +172,8 @@ async fn ask_later(worker: Rc<WorkerState>, delay: Duration) {
     }
 }
 
-/// Asks other workers what they know; a worker of this library knows which queues are paused, and is the last that counts.
+/// Asks other workers what they know; a worker of this library knows which queues are paused, and
+/// is the last that counts.
 async fn mingle(worker: &WorkerState, bus: &dyn Bus, name: &str) -> Result<(), BrokerError> {
     let inbox = ids::random();
     let mut replies = bus.subscribe(Topic::Replies, &inbox).await?;
@@ -199,7 +203,8 @@ async fn mingle(worker: &WorkerState, bus: &dyn Bus, name: &str) -> Result<(), B
     Ok(())
 }
 
-/// The ids of revoked jobs that a worker tells others of: the latest, so that the message has a bound.
+/// The ids of revoked jobs that a worker tells others of: the latest, so that the message has a
+/// bound.
 pub(crate) fn revoked_ids(worker: &WorkerState) -> Value {
     const MOST: usize = 10_000;
     let revoked = worker.app.0.revoked.borrow();

@@ -1,4 +1,5 @@
-//! What an application keeps for control: its worker's name, its options, and the workers that it has seen.
+//! What an application keeps for control: its worker's name, its options, and the workers that it
+//! has seen.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -29,11 +30,12 @@ pub(crate) struct ControlSettings {
 }
 
 impl App {
-    /// Sets the name of this application's worker, under which operators see it: `mail@HOST`, or `mail` for that on this
-    /// host; `%h` is the host's name. By default the name is `pikake-PID@HOST`.
+    /// Sets the name of this application's worker, under which operators see it: `mail@HOST`, or
+    /// `mail` for that on this host; `%h` is the host's name. By default the name is
+    /// `pikake-PID@HOST`.
     ///
-    /// A later call replaces an earlier one, before the worker runs. The names of a broker's workers
-    /// differ. On RabbitMQ, a worker with the name of another one cannot be controlled.
+    /// A later call replaces an earlier one, before the worker runs. The names of a broker's
+    /// workers differ. On RabbitMQ, a worker with the name of another one cannot be controlled.
     pub fn named(self, name: &str) -> Self {
         let name = match name.contains('@') {
             true => name.replace("%h", &host()),
@@ -55,15 +57,15 @@ impl App {
         self.0.control.name.borrow_mut().get_or_insert_with(made).clone()
     }
 
-    /// Has the worker send events of its jobs from its start on, as Celery's `-E` does. Operators turn them on and off with
-    /// [`Control::enable_events`](crate::Control::enable_events).
+    /// Has the worker send events of its jobs from its start on, as Celery's `-E` does. Operators
+    /// turn them on and off with [`Control::enable_events`](crate::Control::enable_events).
     pub fn send_events(self, on: bool) -> Self {
         self.0.control.sends_events.set(on);
         self
     }
 
-    /// Has the worker keep revoked jobs and paused queues in a file over restarts, as Celery's `--statedb` does. Brokers in
-    /// memory and in SQLite keep both themselves.
+    /// Has the worker keep revoked jobs and paused queues in a file over restarts, as Celery's
+    /// `--statedb` does. Brokers in memory and in SQLite keep both themselves.
     pub fn state_file(self, path: impl Into<PathBuf>) -> Self {
         *self.0.control.state_file.borrow_mut() = Some(path.into());
         self

@@ -1,7 +1,7 @@
 //! The file in which a worker keeps revoked jobs and paused queues over restarts.
 //!
-//! The file is written within a second of a change, and at the worker's end: a file beside it is renamed over it, so that it is
-//! whole at any time.
+//! The file is written within a second of a change, and at the worker's end: a file beside it is
+//! renamed over it, so that it is whole at any time.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,5 @@
-//! Outcomes in Redis, where Celery's backend has them: one key for each job, announced on the channel of that name.
+//! Outcomes in Redis, where Celery's backend has them: one key for each job, announced on the
+//! channel of that name.
 
 mod address;
 mod chords;
@@ -24,7 +25,8 @@ use crate::results::redis::subscriptions::{Channel, Channels};
 
 pub(crate) use address::Address;
 
-/// How long an outcome is kept that its waiter has got and forgotten: another waiter may be about to look for it.
+/// How long an outcome is kept that its waiter has got and forgotten: another waiter may be about
+/// to look for it.
 const FORGOTTEN_LIFETIME: Duration = Duration::from_secs(60);
 
 /// The outcomes in one Redis, over one connection for commands and one for announcements.
@@ -67,7 +69,8 @@ impl RedisResults {
         })
     }
 
-    /// Sends commands, and returns their replies; an error that is one of them, or of a transaction's, fails the call.
+    /// Sends commands, and returns their replies; an error that is one of them, or of a
+    /// transaction's, fails the call.
     async fn ask(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, BrokerError> {
         let replies = self.commands.ask(commands).await?;
         match replies.iter().find_map(Reply::error) {
@@ -129,7 +132,8 @@ impl RedisResults {
             "0" => &[b"SET", key, &meta],
             seconds => &[b"SETEX", key, seconds.as_bytes(), &meta],
         };
-        // Both or none: an outcome that is stored and not announced would leave its waiters waiting.
+        // Both or none: an outcome that is stored and not announced would leave its waiters
+        // waiting.
         let publish: &[&[u8]] = &[b"PUBLISH", key, &meta];
         self.ask(&[&[b"MULTI"], set, publish, &[b"EXEC"]]).await.map(drop)
     }

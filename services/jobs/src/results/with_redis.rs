@@ -16,13 +16,15 @@ use crate::message::{AllMembers, ChordMember, JobId, Message, Outcome};
 use crate::results::redis::RedisResults;
 use crate::unique::{UniqueLock, UniqueSent};
 
-/// How the reply queue of a sender begins that waits at RabbitMQ. Celery's senders name another queue, also if they read
-/// their results in Redis alone.
+/// How the reply queue of a sender begins that waits at RabbitMQ. Celery's senders name another
+/// queue, also if they read their results in Redis alone.
 const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
-/// A broker, with outcomes in Redis. A sender that has asked the broker for an outcome gets it there, too.
+/// A broker, with outcomes in Redis. A sender that has asked the broker for an outcome gets it
+/// there, too.
 ///
-/// A broker that keeps outcomes of its own is still asked for them: it knows the jobs that have expired or were purged.
+/// A broker that keeps outcomes of its own is still asked for them: it knows the jobs that have
+/// expired or were purged.
 #[derive(Debug)]
 pub(crate) struct WithRedis {
     broker: Rc<dyn Broker>,

@@ -1,7 +1,8 @@
 //! The schedules of all workers, listed and changed at run time: questions to their leader.
 //!
-//! Questions and answers go over the broker, also if the outcomes of jobs are in Redis: not all processes need to know it.
-//! If no worker leads, the process that asks leads for a moment, so that it gets its answer from itself.
+//! Questions and answers go over the broker, also if the outcomes of jobs are in Redis: not all
+//! processes need to know it. If no worker leads, the process that asks leads for a moment, so that
+//! it gets its answer from itself.
 
 use std::error::Error;
 use std::fmt;
@@ -17,8 +18,8 @@ use crate::schedule::{Schedule, ScheduleInfo};
 use crate::wire::failure::Failure;
 use crate::wire::ids;
 
-/// The schedules of all workers of a broker whose applications have the same default queue. Returned by
-/// [`App::schedules`].
+/// The schedules of all workers of a broker whose applications have the same default queue.
+/// Returned by [`App::schedules`].
 ///
 /// A change is kept in the broker, and outlives all workers. Each call resolves once it is.
 #[derive(Debug, Clone)]
@@ -64,7 +65,8 @@ impl Schedules {
         self.ask(Note::List).await
     }
 
-    /// Adds a schedule, or changes the one of its name that was added before. Returns all schedules.
+    /// Adds a schedule, or changes the one of its name that was added before. Returns all
+    /// schedules.
     ///
     /// Workers send its jobs if their applications have schedules, or [`App::with_schedules`].
     ///
@@ -93,7 +95,8 @@ impl Schedules {
         self.ask(Note::Pause(name.to_owned())).await
     }
 
-    /// Sends jobs of a paused schedule again. The moments of the pause are not missed ones. Returns all schedules.
+    /// Sends jobs of a paused schedule again. The moments of the pause are not missed ones. Returns
+    /// all schedules.
     ///
     /// # Errors
     ///

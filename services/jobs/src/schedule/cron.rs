@@ -1,8 +1,8 @@
 //! Moments of a calendar: cron's five fields, in a time zone.
 //!
-//! A field is `*`, or a list of numbers, names (`JAN`, `MON`) and ranges, each with a step: `*/15`, `1-5`, `10-20/2,40`.
-//! Sunday is 0 and 7. If both days are limited, either is enough, as in cron; a field that begins with `*` limits
-//! nothing.
+//! A field is `*`, or a list of numbers, names (`JAN`, `MON`) and ranges, each with a step: `*/15`,
+//! `1-5`, `10-20/2,40`. Sunday is 0 and 7. If both days are limited, either is enough, as in cron;
+//! a field that begins with `*` limits nothing.
 //!
 //! | the zone's clock | rule |
 //! | --- | --- |
@@ -73,7 +73,8 @@ impl FromStr for Cron {
     }
 }
 
-/// Parses a field of numbers from `least` to `most`, or of names, of which the first is the number `first`.
+/// Parses a field of numbers from `least` to `most`, or of names, of which the first is the number
+/// `first`.
 fn field(
     text: &str,
     what: &str,
@@ -185,7 +186,8 @@ pub(crate) fn zone(name: &str) -> Result<TimeZone, String> {
     }
 }
 
-/// The first moment of an interval after another one, counted from `since`; `None` for an interval of zero.
+/// The first moment of an interval after another one, counted from `since`; `None` for an interval
+/// of zero.
 pub(crate) fn next_of_interval(
     since: Timestamp,
     interval: std::time::Duration,

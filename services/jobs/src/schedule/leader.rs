@@ -1,28 +1,33 @@
-//! The leader of the schedules: the worker that holds their state, sends the jobs that are due, and does what it is asked.
+//! The leader of the schedules: the worker that holds their state, sends the jobs that are due, and
+//! does what it is asked.
 //!
 //! ```text
 //!            (1)                (2)                (3)
 //!   waits ────────▶ collects ────────▶ leads ────────────▶ waits
 //! ```
 //!
-//! (1) A first message comes: the queue has a single consumer at a time, so this is the one. (2) No more messages have come
-//! for a moment: the latest state among them counts. (3) The broker is lost, or has another consumer by now.
+//! (1) A first message comes: the queue has a single consumer at a time, so this is the one. (2) No
+//! more messages have come for a moment: the latest state among them counts. (3) The broker is
+//! lost, or has another consumer by now.
 //!
 //! # What holds
 //!
-//! * **The state is not lost with its leader.** The leader holds the message with the state. To change the state, it
-//!   publishes another message, and acknowledges the first one when the other has come back. If the leader is lost in
-//!   between, its successor gets both, and the one of the later version counts.
-//! * **A job is sent at least once for each moment that is not skipped.** The moment is noted in the state after the broker
-//!   has confirmed the job. If the leader is lost in between, its successor sends the job again, **with the same id**: the
-//!   name of the schedule and the moment.
-//! * **A job that the broker refuses stops no other.** Its queue may be deleted, or its message too large. The moment
-//!   counts as sent, and an error is logged.
-//! * **Two leaders at a moment** are possible where a broker takes a live leader for lost: after a partition, or if a
-//!   process on SQLite does not run for longer than its lease. Both send jobs of the same ids. The older leader notices by
-//!   its next acknowledgement. The later of both last moments of a schedule counts then.
-//! * **A clock that is set ahead** makes moments pass at once, which are missed moments. A clock that is set back sends no
-//!   job twice: a calendar goes on after its last moment, and an interval is counted anew.
+//! * **The state is not lost with its leader.** The leader holds the message with the state. To
+//!   change the state, it publishes another message, and acknowledges the first one when the other
+//!   has come back. If the leader is lost in between, its successor gets both, and the one of the
+//!   later version counts.
+//! * **A job is sent at least once for each moment that is not skipped.** The moment is noted in
+//!   the state after the broker has confirmed the job. If the leader is lost in between, its
+//!   successor sends the job again, **with the same id**: the name of the schedule and the moment.
+//! * **A job that the broker refuses stops no other.** Its queue may be deleted, or its message too
+//!   large. The moment counts as sent, and an error is logged.
+//! * **Two leaders at a moment** are possible where a broker takes a live leader for lost: after a
+//!   partition, or if a process on SQLite does not run for longer than its lease. Both send jobs of
+//!   the same ids. The older leader notices by its next acknowledgement. The later of both last
+//!   moments of a schedule counts then.
+//! * **A clock that is set ahead** makes moments pass at once, which are missed moments. A clock
+//!   that is set back sends no job twice: a calendar goes on after its last moment, and an interval
+//!   is counted anew.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,13 +60,15 @@ const PREFETCH: u16 = 200;
 /// After this length without a message, all that were there have come.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// How often the state is written without a change: RabbitMQ takes a message back that is held for half an hour.
+/// How often the state is written without a change: RabbitMQ takes a message back that is held for
+/// half an hour.
 const RENEW_EVERY: Duration = Duration::from_secs(600);
 
 /// The longest sleep until a time of the wall clock, which may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// The shortest sleep: a schedule whose interval is shorter than a round leaves other tasks their turn.
+/// The shortest sleep: a schedule whose interval is shorter than a round leaves other tasks their
+/// turn.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The pause after an error.
@@ -114,8 +121,8 @@ impl App {
     }
 }
 
-/// Leads whenever no other leader does, until it is interrupted. A worker sends jobs and says which schedules the program
-/// has; any other process only answers.
+/// Leads whenever no other leader does, until it is interrupted. A worker sends jobs and says which
+/// schedules the program has; any other process only answers.
 pub(crate) async fn lead(app: App, is_worker: bool) {
     loop {
         match fenced(lead_once(&app, is_worker)).await {
@@ -315,7 +322,8 @@ impl Leader<'_> {
     /// A state has come: the one that this leader has written, or one of an earlier leader.
     async fn add_state(&mut self, state: State, receipt: Receipt) -> Result<(), BrokerError> {
         if state.version < self.state.version {
-            // One of this leader's own has nothing new. Written again, there would always be an earlier one under way.
+            // One of this leader's own has nothing new. Written again, there would always be an
+            // earlier one under way.
             let before = self.state.clone();
             self.state.merge(state);
             self.is_changed |= self.state != before;
@@ -380,8 +388,9 @@ impl Leader<'_> {
         Ok(answer)
     }
 
-    /// Acknowledges a message; the first one later, if no state is held: a leader always holds a message. It holds no
-    /// more than that, since the broker delivers no state behind as many as it may hold.
+    /// Acknowledges a message; the first one later, if no state is held: a leader always holds a
+    /// message. It holds no more than that, since the broker delivers no state behind as many as it
+    /// may hold.
     async fn done(&mut self, receipt: Receipt) -> Result<(), BrokerError> {
         match self.held.is_empty() {
             true => {

@@ -1,7 +1,9 @@
-//! The state of all schedules: which there are, when each was sent last, which are paused. No waits, no clock.
+//! The state of all schedules: which there are, when each was sent last, which are paused. No
+//! waits, no clock.
 //!
-//! The state is one message in the broker. Its version tells which of two messages is the later one. Two leaders at a
-//! moment may both write; what they agree on is the last moment of each schedule, of which the later one counts.
+//! The state is one message in the broker. Its version tells which of two messages is the later
+//! one. Two leaders at a moment may both write; what they agree on is the last moment of each
+//! schedule, of which the later one counts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -168,8 +170,8 @@ impl DueJob {
 }
 
 impl State {
-    /// Takes over what another message has. Of two states of one version, this one counts: it may have changed since it was
-    /// written.
+    /// Takes over what another message has. Of two states of one version, this one counts: it may
+    /// have changed since it was written.
     pub(crate) fn merge(&mut self, other: Self) {
         let (old, mut new) = match other.version > self.version {
             true => (std::mem::take(self), other),
@@ -332,8 +334,8 @@ impl Entry {
         }
     }
 
-    /// The moments since the last one. If these are more than [`MOST_MISSED`], only the last of them, about so many: a
-    /// schedule that was away for years is not walked through.
+    /// The moments since the last one. If these are more than [`MOST_MISSED`], only the last of
+    /// them, about so many: a schedule that was away for years is not walked through.
     fn passed(&self, now: Timestamp) -> Vec<Timestamp> {
         let mut moments = Vec::new();
         let mut at = self.last;

@@ -23,7 +23,8 @@ impl std::error::Error for WrongArguments {}
 /// The value of a missing argument, so that `Option`s may be omitted.
 const MISSING: &str = "null";
 
-/// Reads the arguments of a job: those of `args` in their order, the rest from `kwargs`. A missing one is null.
+/// Reads the arguments of a job: those of `args` in their order, the rest from `kwargs`. A missing
+/// one is null.
 ///
 /// # Errors
 ///

@@ -50,7 +50,8 @@ impl Failure {
         Self::new(kind, module, error.to_string())
     }
 
-    /// The failure in an outcome that is no success, whose result is `{"exc_type", "exc_message": […] or text, "exc_module"}`.
+    /// The failure in an outcome that is no success, whose result is
+    /// `{"exc_type", "exc_message": […] or text, "exc_module"}`.
     pub fn from_outcome(outcome: Outcome) -> Self {
         let text = |name: &str| match &outcome.result[name] {
             Value::String(text) => text.clone(),

@@ -9,8 +9,8 @@ pub(crate) fn random() -> String {
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 
-/// A UUID (version 8) that follows from a text and a number: the same one each time, so that a job which is sent twice
-/// has one id.
+/// A UUID (version 8) that follows from a text and a number: the same one each time, so that a job
+/// which is sent twice has one id.
 pub(crate) fn derived(seed: &str, number: u64) -> String {
     /// FNV-1a with 128 bits.
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -22,7 +22,8 @@ impl OutcomeState {
         }
     }
 
-    /// The state of this name. An unknown name, such as a custom state of Celery's, is [`Started`](Self::Started).
+    /// The state of this name. An unknown name, such as a custom state of Celery's, is
+    /// [`Started`](Self::Started).
     pub fn of(name: &str) -> Self {
         match name {
             "PROGRESS" => Self::Progress,

@@ -1,4 +1,5 @@
-//! The reason why a message is dead: a text that travels as a header, and may quote an argument of any size.
+//! The reason why a message is dead: a text that travels as a header, and may quote an argument of
+//! any size.
 
 /// The longest reason, in bytes, so that it fits into a header.
 const LONGEST_REASON: usize = 2_000;

@@ -1,7 +1,7 @@
 //! Reading a message as a request to run a job, or as poison.
 //!
-//! Nothing is copied: a request borrows from its message, and the arguments stay text until the job's own types read
-//! them.
+//! Nothing is copied: a request borrows from its message, and the arguments stay text until the
+//! job's own types read them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -15,9 +15,11 @@ use crate::wire::instant;
 
 /// The header of a job without an outcome.
 pub(crate) const IGNORE_RESULT: &str = "ignore_result";
-/// The header that counts the worker processes which the job has ended. Our own; Celery passes it on.
+/// The header that counts the worker processes which the job has ended. Our own; Celery passes it
+/// on.
 pub(crate) const KILLS: &str = "pikake_kills";
-/// The header that counts deliveries where the broker does not ([`Delivery::is_counted`](crate::Delivery)). Our own.
+/// The header that counts deliveries where the broker does not
+/// ([`Delivery::is_counted`](crate::Delivery)). Our own.
 pub(crate) const DELIVERIES: &str = "pikake_deliveries";
 /// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
@@ -28,9 +30,11 @@ pub(crate) const DROPPED_ON_REPLAY: [&str; 4] = ["expires", KILLS, DELIVERIES, U
 /// The header `lang` of our messages. Celery's workers ignore it.
 pub(crate) const LANGUAGE: &str = "rs";
 
-/// The headers of the W3C's recommendations for traces, which travel on to the jobs that a job sends, and that follow it.
+/// The headers of the W3C's recommendations for traces, which travel on to the jobs that a job
+/// sends, and that follow it.
 const TRACES: [&str; 3] = ["traceparent", "tracestate", "baggage"];
-/// The longest value of such a header that travels on: what the recommendation for `baggage` asks for.
+/// The longest value of such a header that travels on: what the recommendation for `baggage` asks
+/// for.
 const TRACE_LIMIT: usize = 8192;
 
 /// The headers of a trace, as they came.
@@ -119,8 +123,8 @@ pub struct Request<'m> {
 }
 
 impl<'m> Request<'m> {
-    /// Reads a message, as tolerant as Celery: headers and parts of `embed` may be absent or null, and times may have
-    /// `Z` or no zone.
+    /// Reads a message, as tolerant as Celery: headers and parts of `embed` may be absent or null,
+    /// and times may have `Z` or no zone.
     ///
     /// # Errors
     ///
@@ -186,8 +190,8 @@ fn check_coding(message: &Message) -> Result<(), Poison> {
     }
 }
 
-/// The three members of a body. A body may have a hundred megabytes, so one pass finds them and tells a list of another
-/// length from text that is not JSON.
+/// The three members of a body. A body may have a hundred megabytes, so one pass finds them and
+/// tells a list of another length from text that is not JSON.
 struct Members<'a>([&'a RawValue; 3]);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -280,7 +284,8 @@ fn limits(headers: &Map<String, Value>) -> Result<Limits, Poison> {
     Ok((limit(&pair[0])?, limit(&pair[1])?))
 }
 
-/// Why the job of a message can never run on any worker. Such a message goes to the dead of its queue.
+/// Why the job of a message can never run on any worker. Such a message goes to the dead of its
+/// queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Poison {

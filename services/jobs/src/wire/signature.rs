@@ -1,4 +1,5 @@
-//! Signatures of Celery's canvas: a job's name, arguments and options as JSON, in `embed` and in one another.
+//! Signatures of Celery's canvas: a job's name, arguments and options as JSON, in `embed` and in
+//! one another.
 //!
 //! Arguments and options stay text until somebody asks for them, so that they go on as they came.
 
@@ -175,7 +176,8 @@ impl CanvasSignature {
         Ok(Some(length.unwrap_or(Duration::MAX)))
     }
 
-    /// A point in time: seconds from now, a text, or kombu's `{"__type__": "datetime", "__value__": text}`.
+    /// A point in time: seconds from now, a text, or kombu's
+    /// `{"__type__": "datetime", "__value__": text}`.
     pub(crate) fn moment(&self, name: &str) -> Result<Option<SystemTime>, Refused> {
         let text = match self.option::<Value>(name)? {
             None => return Ok(None),

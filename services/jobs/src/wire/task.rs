@@ -45,7 +45,8 @@ pub(crate) struct TaskParts<'a> {
 }
 
 impl TaskParts<'_> {
-    /// The message, and when it may be delivered: at its expiry at the latest, so that a worker can revoke the job.
+    /// The message, and when it may be delivered: at its expiry at the latest, so that a worker can
+    /// revoke the job.
     pub(crate) fn into_message(self) -> (Message, Option<SystemTime>) {
         let Self { not_before, expires, args, kwargs, embed, .. } = self;
         let mut headers = self.headers;

@@ -5,12 +5,14 @@
 //!   (none) ──────▶ gathers ──────▶ begins ───────▶ runs ───────▶ (over)
 //! ```
 //!
-//! (1) [`Run::gather`]: the first message of the job begins a batch, with a task of its own; further ones join. (2) The batch
-//! is full, its wait is over, or the worker ends; and it has its turn and a permit. (3) Each message was checked again, and
-//! handed its element over by [`Run::answer`], or has left. (4) The function has returned, and each message gets its answer.
+//! (1) [`Run::gather`]: the first message of the job begins a batch, with a task of its own;
+//! further ones join. (2) The batch is full, its wait is over, or the worker ends; and it has its
+//! turn and a permit. (3) Each message was checked again, and handed its element over by
+//! [`Run::answer`], or has left. (4) The function has returned, and each message gets its answer.
 //!
-//! Each message keeps a run of its own, which judges, limits and settles it as any other job. A run that ends early leaves the
-//! batch: a [`Member`] is dropped. A batch without members is aborted in every state.
+//! Each message keeps a run of its own, which judges, limits and settles it as any other job. A run
+//! that ends early leaves the batch: a [`Member`] is dropped. A batch without members is aborted in
+//! every state.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -60,8 +62,8 @@ struct Batch {
     slots: RefCell<BTreeMap<usize, Slot>>,
     /// How many messages have joined.
     came: Cell<usize>,
-    /// The last message of each id. Earlier ones leave: a lost broker delivers messages again that have gathered, and those
-    /// of one id run apart.
+    /// The last message of each id. Earlier ones leave: a lost broker delivers messages again that
+    /// have gathered, and those of one id run apart.
     latest: RefCell<BTreeMap<String, usize>>,
     /// Set when the batch waits for no more messages.
     due: Event,
@@ -95,7 +97,8 @@ impl Batch {
         self.latest.borrow().get(id) == Some(&key)
     }
 
-    /// Interrupts the function if all messages that it still runs for were interrupted, and drops it if there are none.
+    /// Interrupts the function if all messages that it still runs for were interrupted, and drops
+    /// it if there are none.
     fn look(&self) {
         let slots = self.slots.borrow();
         let Some(task) = self.task.borrow().clone() else { return };

@@ -1,4 +1,5 @@
-//! The queues that a worker takes messages from, each by a task of its own; and the messages that wait for a permit.
+//! The queues that a worker takes messages from, each by a task of its own; and the messages that
+//! wait for a permit.
 //!
 //! ```text
 //!   (none) ──add──▶ active ──remove, pause──▶ ended ──▶ (gone)
@@ -6,11 +7,13 @@
 //!                      └──── add, resume ───────┘  another consumer
 //! ```
 //!
-//! An ended consumer is kept while jobs that it delivered may be unsettled: they are acknowledged through it.
+//! An ended consumer is kept while jobs that it delivered may be unsettled: they are acknowledged
+//! through it.
 //!
-//! A prefetch is fixed when a consumer begins. If the worker's prefetch grows, a queue gets a further consumer for the rest: to
-//! replace the first would requeue its messages, which brokers count as deliveries. For the same reason a smaller prefetch
-//! replaces consumers only if these hold more than four times as much.
+//! A prefetch is fixed when a consumer begins. If the worker's prefetch grows, a queue gets a
+//! further consumer for the rest: to replace the first would requeue its messages, which brokers
+//! count as deliveries. For the same reason a smaller prefetch replaces consumers only if these
+//! hold more than four times as much.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -148,7 +151,8 @@ impl Consumers {
 }
 
 impl WorkerState {
-    /// Begins consumers of the queues whose prefetch is not reached, and ends those of queues that are paused or were removed.
+    /// Begins consumers of the queues whose prefetch is not reached, and ends those of queues that
+    /// are paused or were removed.
     pub(crate) fn update_consumers(self: &Rc<Self>) {
         if self.phase() > Phase::Open {
             return;
@@ -178,7 +182,8 @@ impl WorkerState {
             let of_queue = active.entry(queue.clone()).or_default();
             let (present, prefetch) = (total_prefetch(of_queue), prefetch(&queue));
             if present < prefetch {
-                // At least as many again, so that a prefetch that grows by ones needs few consumers.
+                // At least as many again, so that a prefetch that grows by ones needs few
+                // consumers.
                 let more = u16::try_from((prefetch - present).max(present)).unwrap_or(u16::MAX);
                 of_queue.push(Consumer::start(self, &queue, more));
             }
@@ -192,8 +197,8 @@ fn total_prefetch(consumers: &[Consumer]) -> usize {
 
 /// Takes messages of a queue until it is interrupted.
 ///
-/// A broker may cancel a consumer, as when the queue moves to another node: another consumer replaces it. The first is kept
-/// for the jobs that it delivered.
+/// A broker may cancel a consumer, as when the queue moves to another node: another consumer
+/// replaces it. The first is kept for the jobs that it delivered.
 async fn consume(worker: Rc<WorkerState>, shared: Rc<Shared>) -> Kept {
     let queue = &*shared.queue;
     let mut kept = Vec::new();
@@ -238,7 +243,8 @@ async fn consume(worker: Rc<WorkerState>, shared: Rc<Shared>) -> Kept {
     kept.into_iter().map(|(_, deliveries)| deliveries).collect()
 }
 
-/// Starts a job for each message; `true` if the broker has cancelled the consumer, and the worker needs another.
+/// Starts a job for each message; `true` if the broker has cancelled the consumer, and the worker
+/// needs another.
 async fn take(
     worker: &Rc<WorkerState>,
     shared: &Shared,
@@ -329,7 +335,8 @@ async fn take(
         }
     }
     leave_reserved(worker, queue);
-    // In a shield: an interruption in here would leave the messages that have arrived held until the worker's end.
+    // In a shield: an interruption in here would leave the messages that have arrived held until
+    // the worker's end.
     shield(async {
         // A failed call has cancelled the consumer, too.
         drop(deliveries.cancel().await);
@@ -349,7 +356,8 @@ fn leave_reserved(worker: &WorkerState, queue: &str) {
     }
 }
 
-/// Leaves out the oldest messages that wait for a permit and that the broker has requeued. Returns how many they were.
+/// Leaves out the oldest messages that wait for a permit and that the broker has requeued. Returns
+/// how many they were.
 fn leave_lost(worker: &WorkerState, queue: &str) -> usize {
     let is_lost = |delivery: &&Delivery| !worker.broker.holds(delivery.receipt);
     let lost: Vec<_> = worker.consumers.with_reserved(queue, |reserved| {

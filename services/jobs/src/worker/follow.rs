@@ -1,7 +1,9 @@
-//! What follows from the end of a job, by the `embed` of its message: the jobs after it are sent before its outcome is
-//! stored, and outcomes of jobs that are not to run any more are stored after it.
+//! What follows from the end of a job, by the `embed` of its message: the jobs after it are sent
+//! before its outcome is stored, and outcomes of jobs that are not to run any more are stored after
+//! it.
 //!
-//! The message is acknowledged last, so a crash in between publishes jobs twice, with the same ids, and loses none.
+//! The message is acknowledged last, so a crash in between publishes jobs twice, with the same ids,
+//! and loses none.
 
 use std::collections::VecDeque;
 
@@ -35,7 +37,8 @@ pub(crate) fn after_outcome(app: &App, message: &Message, outcome: &Outcome) -> 
     }
 }
 
-/// What follows from the end of a job some of whose followers were not sent: these have outcomes of their own.
+/// What follows from the end of a job some of whose followers were not sent: these have outcomes of
+/// their own.
 pub(crate) fn after_unsent(app: &App, message: &Message, outcome: &Outcome) -> VecDeque<Action> {
     match Embed::of(message) {
         Some(embed) => {

@@ -52,7 +52,8 @@ async fn softly<F: Future>(soft: Option<Duration>, future: F) -> Limited<F::Outp
     Limited { output: timed.output, exceeded: timed.expired.then_some(Limit::Soft) }
 }
 
-/// The same for work in a thread, which sets an event when it begins: the wait for a free thread does not count.
+/// The same for work in a thread, which sets an event when it begins: the wait for a free thread
+/// does not count.
 pub(crate) async fn limited_once_begun<F: Future>(
     soft: Option<Duration>,
     hard: Option<Duration>,

@@ -11,8 +11,8 @@
 //! | `killed` | warn | its worker process ended (`error`), and its message is sent again |
 //! | `requeued` | debug | its message is returned to the queue: not due yet, a shutdown, or a lost broker |
 //!
-//! All have `id`, `job` (the name) and `queue`. `seconds` is the time from the start of the run to the event; it is missing where
-//! the job did not start. The brokers log their outages themselves.
+//! All have `id`, `job` (the name) and `queue`. `seconds` is the time from the start of the run to
+//! the event; it is missing where the job did not start. The brokers log their outages themselves.
 
 use std::fmt::Display;
 use std::time::Duration;

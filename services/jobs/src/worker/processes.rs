@@ -1,8 +1,9 @@
 //! The processes of a worker that run CPU-bound jobs: the same program once more, a socket to each.
 //!
-//! A process is started when a job needs one and none is idle, up to the limit, and runs one job at a time. It is
-//! killed when its job is interrupted or dropped. A job whose process is gone did not end; the next process is
-//! started with back-off, so that a program which dies at its start does not spin.
+//! A process is started when a job needs one and none is idle, up to the limit, and runs one job at
+//! a time. It is killed when its job is interrupted or dropped. A job whose process is gone did not
+//! end; the next process is started with back-off, so that a program which dies at its start does
+//! not spin.
 
 mod child;
 mod frame;
@@ -42,7 +43,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often a process that runs a job is checked; its socket is closed before, nearly always.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long it may take to read the answer of a process that has ended: as much as a socket buffers.
+/// How long it may take to read the answer of a process that has ended: as much as a socket
+/// buffers.
 const READ_LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two checks of a killed process.
@@ -224,7 +226,8 @@ impl Process {
         Ok(self.socket.read_exact(&mut [0]).await?)
     }
 
-    /// Runs a job. The end of the process ends the wait, even if a child of its own holds the socket open.
+    /// Runs a job. The end of the process ends the wait, even if a child of its own holds the
+    /// socket open.
     async fn answer(&mut self, job: &CurrentJob, request: &Request<'_>) -> io::Result<Done> {
         let Self { socket, child, .. } = self;
         let mut called = pin!(call(socket, job, request));
@@ -243,7 +246,8 @@ impl Process {
         });
         match answered.await {
             Some(done) => done,
-            // The answer may still be unread. After it comes the end, unless a child of the process holds the socket.
+            // The answer may still be unread. After it comes the end, unless a child of the process
+            // holds the socket.
             None => timeout_after(READ_LIMIT, called)
                 .await
                 .unwrap_or_else(|TimedOut| Err(io::ErrorKind::BrokenPipe.into())),
@@ -255,7 +259,8 @@ impl Process {
         is_alive(&mut self.child)
     }
 
-    /// Kills the process and waits for its end. Dropping the future blocks for as long as a killed process takes to end.
+    /// Kills the process and waits for its end. Dropping the future blocks for as long as a killed
+    /// process takes to end.
     async fn kill(mut self) -> Option<ExitStatus> {
         loop {
             let child = self.child.as_mut()?;
@@ -270,7 +275,8 @@ impl Process {
     }
 }
 
-/// The program that this process runs. An upgrade may have replaced or removed its file; `/proc` still has it.
+/// The program that this process runs. An upgrade may have replaced or removed its file; `/proc`
+/// still has it.
 fn this_program() -> io::Result<PathBuf> {
     const STILL: &str = "/proc/self/exe";
     let path = std::env::current_exe()?;

@@ -1,7 +1,7 @@
 //! A job whose arguments have been read, and that has not begun.
 //!
-//! Reading them is a step of its own because of early acknowledgement (`settle.rs`): a job with wrong arguments is buried,
-//! and an acknowledged message cannot be.
+//! Reading them is a step of its own because of early acknowledgement (`settle.rs`): a job with
+//! wrong arguments is buried, and an acknowledged message cannot be.
 
 use std::any::Any;
 

@@ -1,7 +1,8 @@
 //! The run of one message: read, judged, executed and settled.
 //!
-//! Two steps: [`Run::judge`] runs the job and returns a [`Verdict`]; [`Run::settle`] does what follows from the verdict at the
-//! broker, and acknowledges last. A run that is dropped in between leaves its message to the worker.
+//! Two steps: [`Run::judge`] runs the job and returns a [`Verdict`]; [`Run::settle`] does what
+//! follows from the verdict at the broker, and acknowledges last. A run that is dropped in between
+//! leaves its message to the worker.
 
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
@@ -40,16 +41,19 @@ use crate::worker::processes::Ran;
 use crate::worker::ready::Ready;
 use crate::worker::state::{Phase, WorkerState};
 
-/// A job that arrives earlier than its time by no more than this is on time: brokers count in milliseconds.
+/// A job that arrives earlier than its time by no more than this is on time: brokers count in
+/// milliseconds.
 const ETA_TOLERANCE: Duration = Duration::from_millis(5);
 
 /// What is to be done with a message.
 pub(crate) enum Verdict {
     /// Store the outcome, and acknowledge.
     End(Outcome, Count),
-    /// Move the message to the dead letters, with a reason; store the outcome, if the job may have a waiter.
+    /// Move the message to the dead letters, with a reason; store the outcome, if the job may have
+    /// a waiter.
     Bury(String, Option<Outcome>),
-    /// Store the outcome, publish this message with that `not_before` in place of the delivered one, and acknowledge.
+    /// Store the outcome, publish this message with that `not_before` in place of the delivered
+    /// one, and acknowledge.
     Again(Box<Message>, Option<SystemTime>, Option<Outcome>),
     /// Requeue the message.
     GiveBack,
@@ -85,7 +89,8 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
     worker.running.set_task(key, task.task_ref());
 }
 
-/// The run of a delivery. If it is dropped before the delivery is settled, it leaves the delivery to the worker.
+/// The run of a delivery. If it is dropped before the delivery is settled, it leaves the delivery
+/// to the worker.
 pub(crate) struct Run {
     pub(crate) worker: Rc<WorkerState>,
     /// The key in [`RunningJobs`](crate::running::RunningJobs).
@@ -96,12 +101,13 @@ pub(crate) struct Run {
     pub(crate) is_acked: Cell<bool>,
     /// Whether the sender ignores the outcome.
     pub(crate) is_ignored: Cell<bool>,
-    /// Whether the lock that is released when the job begins has been released, by this run or an earlier one.
+    /// Whether the lock that is released when the job begins has been released, by this run or an
+    /// earlier one.
     pub(crate) is_unlocked: Cell<bool>,
     /// When the job started; `None` before that.
     began: Cell<Option<Ticks>>,
-    /// Whether the run counts against the worker's concurrency: always, but while it waits for its turn
-    /// or is part of a batch.
+    /// Whether the run counts against the worker's concurrency: always, but while it waits for its
+    /// turn or is part of a batch.
     pub(crate) has_permit: Cell<bool>,
     /// Whether something may follow from the job's end.
     pub(crate) has_followers: Cell<bool>,
@@ -133,8 +139,8 @@ impl Run {
 
     /// Decides what is to be done with the message, and runs the job if it is to be run.
     async fn judge(&self, delivery: &Delivery) -> Verdict {
-        // In a box, as is all that is rare: a task has the size of all that it may hold over a wait, and the allocator is
-        // fast up to one kilobyte.
+        // In a box, as is all that is rare: a task has the size of all that it may hold over a
+        // wait, and the allocator is fast up to one kilobyte.
         let request = match Request::read(&delivery.message) {
             Ok(request) => Box::new(request),
             Err(poison) => {
@@ -234,7 +240,8 @@ impl Run {
         None
     }
 
-    /// Waits until the job's rate lets the run begin; `false` if the worker ends before. Other jobs run meanwhile.
+    /// Waits until the job's rate lets the run begin; `false` if the worker ends before. Other jobs
+    /// run meanwhile.
     async fn wait_for_turn(&self, job: &Registered, request: &Request<'_>) -> bool {
         let key = job.definition.options.rate_by;
         let key = key.map_or_else(String::new, |key| key.argument(request.args, request.kwargs));

@@ -1,9 +1,10 @@
-//! What follows from a verdict at the broker: the outcome is stored first, then a message that replaces this one is
-//! published, and only then is this one acknowledged. (During an alarm, RabbitMQ with two connections takes outcomes for
-//! stored that wait in this process: see `brokers/rabbitmq/held_outcomes.rs`.)
+//! What follows from a verdict at the broker: the outcome is stored first, then a message that
+//! replaces this one is published, and only then is this one acknowledged. (During an alarm,
+//! RabbitMQ with two connections takes outcomes for stored that wait in this process: see
+//! `brokers/rabbitmq/held_outcomes.rs`.)
 //!
-//! While the broker is lost, each step is retried for as long as the worker runs. A second outcome or a second message does
-//! no more harm than a second run.
+//! While the broker is lost, each step is retried for as long as the worker runs. A second outcome
+//! or a second message does no more harm than a second run.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
@@ -78,8 +79,8 @@ impl Run {
     async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
         let mut pauses = Pauses::new();
         loop {
-            // If the run is dropped half-way, the job may be acknowledged, and its outcome is `WorkerLostError`. The shield
-            // leaves an interruption to the job.
+            // If the run is dropped half-way, the job may be acknowledged, and its outcome is
+            // `WorkerLostError`. The shield leaves an interruption to the job.
             self.is_acked.set(true);
             let Err(error) = shield(self.worker.broker.ack(receipt)).await else { return Ok(()) };
             self.is_acked.set(false);
@@ -91,7 +92,8 @@ impl Run {
         }
     }
 
-    /// Does what follows from a verdict. A delivery that is left afterwards is requeued when the run is dropped.
+    /// Does what follows from a verdict. A delivery that is left afterwards is requeued when the
+    /// run is dropped.
     pub(crate) async fn settle(&mut self, verdict: Verdict) {
         self.worker.running.set_returned(self.key);
         let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
@@ -148,8 +150,8 @@ impl Run {
         }
     }
 
-    /// Releases the lock of a unique job that is about to begin, if its begin releases it; the verdict if the job must not be
-    /// run. Retries while the broker is lost.
+    /// Releases the lock of a unique job that is about to begin, if its begin releases it; the
+    /// verdict if the job must not be run. Retries while the broker is lost.
     pub(crate) async fn unlock_before(
         &self,
         delivery: &Delivery,
@@ -252,8 +254,8 @@ impl Run {
         }
     }
 
-    /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure is settled, or if the
-    /// broker has been closed or has requeued the message.
+    /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure
+    /// is settled, or if the broker has been closed or has requeued the message.
     async fn send_followers(&mut self, receipt: Receipt, value: &Value) -> bool {
         let app = self.worker.app.clone();
         let Some(delivery) = self.delivery.clone() else { return false };
@@ -353,7 +355,8 @@ impl Run {
         }
     }
 
-    /// Carries out the actions, or what follows from the failure to store an outcome, and buries the message.
+    /// Carries out the actions, or what follows from the failure to store an outcome, and buries
+    /// the message.
     async fn end_unstored(
         &mut self,
         receipt: Receipt,
@@ -409,8 +412,8 @@ impl Run {
         }
     }
 
-    /// Publishes a message that replaces the delivery. The error is one that a retry would not mend; `None` if the broker has
-    /// been closed.
+    /// Publishes a message that replaces the delivery. The error is one that a retry would not
+    /// mend; `None` if the broker has been closed.
     async fn publish(
         &self,
         message: Message,
@@ -439,7 +442,8 @@ impl Run {
         }
     }
 
-    /// Acknowledges, unless that has been done. If it fails, the job is run again: delivery is at least once.
+    /// Acknowledges, unless that has been done. If it fails, the job is run again: delivery is at
+    /// least once.
     async fn ack(&mut self, receipt: Receipt) {
         if !self.is_acked.get() {
             let _logged = self.retry(|run| run.worker.broker.ack(receipt)).await;

@@ -20,7 +20,8 @@ impl ShutdownHandle {
         self.0.phase() > Phase::Open
     }
 
-    /// The worker takes no more jobs, and interrupts the running ones, also after [`warm`](Self::warm).
+    /// The worker takes no more jobs, and interrupts the running ones, also after
+    /// [`warm`](Self::warm).
     pub fn cold(&self) {
         self.0.advance(Phase::Cold);
     }

@@ -8,9 +8,9 @@
 //!                    └──────▶ unfinished ──────▶ requeued, revoked or lost
 //! ```
 //!
-//! (1) `run::start`. (2) `Run::settle`. (3) The task of the job was dropped half-way: an abort, an interruption while only
-//! foreign futures were awaited, or a broker that was lost to the end. (4) [`WorkerState::settle_unfinished`], by the
-//! worker's own task.
+//! (1) `run::start`. (2) `Run::settle`. (3) The task of the job was dropped half-way: an abort, an
+//! interruption while only foreign futures were awaited, or a broker that was lost to the end. (4)
+//! [`WorkerState::settle_unfinished`], by the worker's own task.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -204,8 +204,8 @@ impl WorkerState {
         app.prefetch.get().unwrap_or_else(twice)
     }
 
-    /// How many unsettled messages of a queue the worker may hold: by default there is room for a batch that runs and one
-    /// that gathers.
+    /// How many unsettled messages of a queue the worker may hold: by default there is room for a
+    /// batch that runs and one that gathers.
     pub(crate) fn prefetch_of(&self, queue: &str) -> u16 {
         let app = &self.app;
         let mut prefetch = self.prefetch();

@@ -1,7 +1,8 @@
 //! Messages whose runs were dropped before they were settled: requeued, revoked, or failed.
 //!
-//! The broker may be lost or slow, and the worker goes on meanwhile. Each message is retried until the broker answers. A
-//! message that the worker could not requeue before its end is requeued when the consumers are dropped.
+//! The broker may be lost or slow, and the worker goes on meanwhile. Each message is retried until
+//! the broker answers. A message that the worker could not requeue before its end is requeued when
+//! the consumers are dropped.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -76,13 +77,14 @@ impl UnfinishedJobs {
         if end == End::GivenBack { &self.untried } else { &self.without_outcome }
     }
 
-    /// Whether the worker's end waits for some. A cold end does not wait for messages to be requeued.
+    /// Whether the worker's end waits for some. A cold end does not wait for messages to be
+    /// requeued.
     pub(crate) fn hold_up(&self, is_cold: bool) -> bool {
         self.without_outcome.get() > 0 || (self.untried.get() > 0 && !is_cold)
     }
 
-    /// Settles the jobs, all of them concurrently. Never ends: to be polled beside the worker, in a shield. Sets `changed`
-    /// when the worker's end waits for fewer jobs.
+    /// Settles the jobs, all of them concurrently. Never ends: to be polled beside the worker, in a
+    /// shield. Sets `changed` when the worker's end waits for fewer jobs.
     pub(crate) async fn settle_all(
         &self,
         app: &App,

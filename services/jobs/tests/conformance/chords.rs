@@ -1,4 +1,5 @@
-//! Chords: the members that have ended are collected, and the last one gets them all. Outcomes of jobs that others send.
+//! Chords: the members that have ended are collected, and the last one gets them all. Outcomes of
+//! jobs that others send.
 
 use std::rc::Rc;
 
@@ -35,7 +36,8 @@ pub(crate) async fn whole_with_its_last_member(place: &dyn Place) {
     assert_eq!(join(&one, &member("a", 3, 0)).await, None);
 }
 
-/// The first outcome of a member counts. A caller that was lost before it has ended the chord gets all members again.
+/// The first outcome of a member counts. A caller that was lost before it has ended the chord gets
+/// all members again.
 pub(crate) async fn members_count_once(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     assert_eq!(join(&one, &member("a", 2, 0)).await, None);

@@ -98,7 +98,8 @@ fn is_told<T>(outcome: &Result<T, JobError>) -> bool {
     matches!(outcome, Err(JobError::Revoked(why)) if why == "expired")
 }
 
-/// With a worker that comes too late, and for each way in which a job can come to wait for longer than it is worth.
+/// With a worker that comes too late, and for each way in which a job can come to wait for longer
+/// than it is worth.
 pub(crate) async fn an_application_tells_of_it(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let app = App::on(one).connect().await.unwrap();

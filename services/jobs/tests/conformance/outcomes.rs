@@ -9,7 +9,8 @@ use pikake_traps::{sleep, spawn, timeout_after};
 use crate::help::*;
 use crate::place::Place;
 
-/// A message whose outcome one broker expects, as another has it when it was published; and its job.
+/// A message whose outcome one broker expects, as another has it when it was published; and its
+/// job.
 async fn expected(
     one: &Rc<dyn Broker>,
     other: &Rc<dyn Broker>,
@@ -116,7 +117,8 @@ pub(crate) async fn forgotten(place: &dyn Place) {
     other.store(&message, Outcome::success(1.into())).await.unwrap();
 }
 
-/// They sent the same id, say; the one that waits does so until the job has ended, and sleeps meanwhile.
+/// They sent the same id, say; the one that waits does so until the job has ended, and sleeps
+/// meanwhile.
 pub(crate) async fn one_waits_on_when_another_forgets(place: &dyn Place) {
     let (one, other, third) = (place.open().await, place.open().await, place.open().await);
     let (sent, job) = expected(&one, &other, "a").await;

@@ -1,4 +1,5 @@
-//! SQLite with a process that hangs or is killed: its messages are delivered again when its lease expires.
+//! SQLite with a process that hangs or is killed: its messages are delivered again when its lease
+//! expires.
 //!
 //! That process is this test itself; the environment says that it is to take a message.
 
@@ -40,8 +41,8 @@ pub(crate) fn play() {
     });
 }
 
-/// Stops a process while another connection holds the database: a process that stops in the middle of a write would
-/// keep all others from writing.
+/// Stops a process while another connection holds the database: a process that stops in the middle
+/// of a write would keep all others from writing.
 fn stop(child: &Child, place: &Path) {
     let database = rusqlite::Connection::open(place.join("jobs.db")).unwrap();
     database.busy_timeout(PATIENCE).unwrap();

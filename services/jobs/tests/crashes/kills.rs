@@ -1,7 +1,8 @@
 //! SQLite under `kill -9`: whoever publishes and whoever works is killed again and again.
 //!
-//! The processes are this test itself, told by the environment what to be. Each notes in a file what
-//! it has done: a publisher what was confirmed, a worker what it has run, before it acknowledges it.
+//! The processes are this test itself, told by the environment what to be. Each notes in a file
+//! what it has done: a publisher what was confirmed, a worker what it has run, before it
+//! acknowledges it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

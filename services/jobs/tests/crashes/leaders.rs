@@ -1,8 +1,8 @@
-//! The leader of schedules under `kill -9`: no moment is left out, and a kill repeats no more than the moments
-//! that were due together. On a machine that stands still, several are.
+//! The leader of schedules under `kill -9`: no moment is left out, and a kill repeats no more than
+//! the moments that were due together. On a machine that stands still, several are.
 //!
-//! The leaders are processes of this test itself, told by the environment. Each kill meets the process that was started
-//! first of those that live, which leads.
+//! The leaders are processes of this test itself, told by the environment. Each kill meets the
+//! process that was started first of those that live, which leads.
 
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;

@@ -1,5 +1,6 @@
-//! Processes that are killed or hang. The fault run of the example, in its short form: workers and broker are killed,
-//! connections cut, and each job is done. Below, processes of a SQLite database, and leaders of schedules.
+//! Processes that are killed or hang. The fault run of the example, in its short form: workers and
+//! broker are killed, connections cut, and each job is done. Below, processes of a SQLite database,
+//! and leaders of schedules.
 //!
 //! The processes are this program itself, told by the environment what to be.
 

@@ -29,7 +29,8 @@ fn noted() -> Events {
     events
 }
 
-/// Doubles numbers. An odd number fails the first time, and 13 for good; 66 fails all, and 99 panics.
+/// Doubles numbers. An odd number fails the first time, and 13 for good; 66 fails all, and 99
+/// panics.
 #[job(crate = pikake_jobs, name = "tests.double", batch(size = 3, wait = "10s"), backoff(first = 0, cap = 0))]
 async fn double(numbers: Vec<u32>) -> Result<Vec<Result<u32, String>>, String> {
     // Messages that come at a time begin in any order.
@@ -360,7 +361,8 @@ fn a_shutdown_interrupts_what_is_too_slow_and_requeues_it() {
     });
 }
 
-/// A worker is dropped at a moment, as if it were killed: another one gets all messages of its batch.
+/// A worker is dropped at a moment, as if it were killed: another one gets all messages of its
+/// batch.
 #[test]
 fn a_lost_worker_loses_no_message_of_its_batch() {
     for seconds in 0..14 {
@@ -390,7 +392,8 @@ fn a_lost_worker_loses_no_message_of_its_batch() {
     }
 }
 
-/// The worker's task is interrupted after each number of steps, in each of which it may be anywhere.
+/// The worker's task is interrupted after each number of steps, in each of which it may be
+/// anywhere.
 #[test]
 fn a_worker_is_interrupted_at_every_moment() {
     const STEP: Duration = Duration::from_micros(1);

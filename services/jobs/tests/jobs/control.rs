@@ -480,7 +480,8 @@ fn a_state_file_outlives_the_worker() {
     });
 }
 
-/// A queue that was resumed while a worker was away is not paused when that worker has asked the others.
+/// A queue that was resumed while a worker was away is not paused when that worker has asked the
+/// others.
 #[test]
 fn a_worker_takes_over_which_queues_are_paused() {
     in_worlds(async || {

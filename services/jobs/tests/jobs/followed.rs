@@ -1,4 +1,5 @@
-//! The `embed` of messages: the jobs that follow are sent, and the waiters of those that cannot run get a failure.
+//! The `embed` of messages: the jobs that follow are sent, and the waiters of those that cannot run
+//! get a failure.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -267,8 +268,8 @@ fn jobs_go_to_the_queue_of_their_route() {
     });
 }
 
-/// The broker is lost between the followers, or the worker before it acknowledges: nothing is lost, and each job that
-/// is sent twice has one id.
+/// The broker is lost between the followers, or the worker before it acknowledges: nothing is lost,
+/// and each job that is sent twice has one id.
 #[test]
 fn a_second_run_sends_the_same_jobs() {
     in_worlds(async || {

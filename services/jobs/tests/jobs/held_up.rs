@@ -1,4 +1,5 @@
-//! What a worker cannot give back, acknowledge or tell at once, since the broker is lost or takes its time.
+//! What a worker cannot give back, acknowledge or tell at once, since the broker is lost or takes
+//! its time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -140,7 +141,8 @@ fn what_goes_back_does_not_prolong_the_grace() {
         }
         let begun = now();
         let report = worker.end().await;
-        // The grace, in which 25 are told and acknowledged and one goes back; the others it leaves to the broker.
+        // The grace, in which 25 are told and acknowledged and one goes back; the others it leaves
+        // to the broker.
         assert!(elapsed_since(begun) < 3 * SECOND, "{:?}", elapsed_since(begun));
         let stats = report.stats.all;
         assert_eq!((stats.revoked, stats.given_back, report.left.len()), (25, 26, 25));

@@ -1,6 +1,6 @@
-//! Each function of the contract of brokers, interrupted at every moment at which it waits: it says so, nothing is
-//! lost, the broker goes on, and nothing is left over at the server. In virtual time: RabbitMQ's broker on the server
-//! for tests, and the one in memory.
+//! Each function of the contract of brokers, interrupted at every moment at which it waits: it says
+//! so, nothing is lost, the broker goes on, and nothing is left over at the server. In virtual
+//! time: RabbitMQ's broker on the server for tests, and the one in memory.
 
 mod control;
 

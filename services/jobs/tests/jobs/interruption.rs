@@ -1,5 +1,5 @@
-//! An interruption at every moment at which a sender or a worker can be interrupted; and a broker that is lost again
-//! and again.
+//! An interruption at every moment at which a sender or a worker can be interrupted; and a broker
+//! that is lost again and again.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -119,7 +119,8 @@ fn worker_at_every_moment(step: Duration, moments: Range<u32>, call: fn(usize) -
             let first = app.worker().grace(2 * STEP);
             let timed = timed(step * steps, async {
                 let told = first.run().await;
-                // Interrupted before it was connected, it says so; after that it ends in good order.
+                // Interrupted before it was connected, it says so; after that it ends in good
+                // order.
                 match told {
                     Ok(report) => report.stats.all.done,
                     Err(error) => {

@@ -1,4 +1,5 @@
-//! Jobs from end to end in virtual time, on the broker in memory, and on RabbitMQ's with a server for tests.
+//! Jobs from end to end in virtual time, on the broker in memory, and on RabbitMQ's with a server
+//! for tests.
 
 mod acks;
 #[cfg(feature = "amqp")]
@@ -66,7 +67,8 @@ pub(crate) async fn nap(seconds: u64) -> Result<String, Interrupted> {
     Ok("slept".into())
 }
 
-/// Runs a program in a simulated world, once for each of some seeds; with `PIKAKE_SEED` set, once with that seed.
+/// Runs a program in a simulated world, once for each of some seeds; with `PIKAKE_SEED` set, once
+/// with that seed.
 #[track_caller]
 pub(crate) fn in_worlds<F: Future>(program: impl Fn() -> F) {
     let only: Option<u64> = std::env::var("PIKAKE_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -1,4 +1,5 @@
-//! Messages: what is sent is what Celery sends, and whatever comes is read or refused, never a panic.
+//! Messages: what is sent is what Celery sends, and whatever comes is read or refused, never a
+//! panic.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,5 +1,5 @@
-//! A thousand jobs of all kinds, with failures, panics, retries, cancels and workers that come and go: each ends
-//! exactly once.
+//! A thousand jobs of all kinds, with failures, panics, retries, cancels and workers that come and
+//! go: each ends exactly once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! Random changes of valid commands to workers, of messages to the leader of schedules, and of replies and events that clients
-//! read: nobody ends, and nothing stands still. `PIKAKE_FUZZ` says how many in each world.
+//! Random changes of valid commands to workers, of messages to the leader of schedules, and of
+//! replies and events that clients read: nobody ends, and nothing stands still. `PIKAKE_FUZZ` says
+//! how many in each world.
 
 use std::cell::Cell;
 use std::rc::Rc;

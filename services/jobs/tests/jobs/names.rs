@@ -1,4 +1,5 @@
-//! Names of all kinds: what a job's arguments are called, and what is called as the things that the macro uses.
+//! Names of all kinds: what a job's arguments are called, and what is called as the things that the
+//! macro uses.
 
 use pikake_jobs::Job;
 use pikake_macros::job;

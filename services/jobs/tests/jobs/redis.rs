@@ -151,8 +151,8 @@ fn outage_is_one_warning_and_growing_pauses() {
     }
 }
 
-/// A server that answers nothing more is asked for a sign of life, and is lost without one; whoever has asked gets an
-/// error that may be retried.
+/// A server that answers nothing more is asked for a sign of life, and is lost without one; whoever
+/// has asked gets an error that may be retried.
 #[test]
 fn silent_server_is_lost() {
     let server = async |stream: TcpStream| {
@@ -246,7 +246,8 @@ fn error_within_a_transaction_is_refused() {
     });
 }
 
-/// A wait fails if Redis refuses its subscription, and a wait with a confirmed subscription goes on.
+/// A wait fails if Redis refuses its subscription, and a wait with a confirmed subscription goes
+/// on.
 #[test]
 fn refused_subscription_fails_its_wait() {
     let subscriptions = Rc::new(Cell::new(0));

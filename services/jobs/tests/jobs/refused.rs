@@ -1,4 +1,5 @@
-//! Followers that the broker does not take, and outcomes that it does not store: each waiter gets a failure.
+//! Followers that the broker does not take, and outcomes that it does not store: each waiter gets a
+//! failure.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -205,7 +206,8 @@ fn skipped_groups_and_chords_join_their_chord() {
     });
 }
 
-/// A small message that asks for large ones: each of many members has the whole body, chain or list of errbacks.
+/// A small message that asks for large ones: each of many members has the whole body, chain or list
+/// of errbacks.
 #[test]
 fn workflows_that_multiply_are_refused() {
     pikake_sim::example(async {

@@ -1,4 +1,5 @@
-//! Between a job's end and the next message of it: what is cancelled, refused or lost in just that moment.
+//! Between a job's end and the next message of it: what is cancelled, refused or lost in just that
+//! moment.
 
 use std::cell::Cell;
 use std::rc::Rc;

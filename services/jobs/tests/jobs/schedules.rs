@@ -317,7 +317,8 @@ fn times_of_a_calendar() {
     });
 }
 
-/// The jobs get to the broker, and its confirms do not come back: the moment is sent again, with the same id.
+/// The jobs get to the broker, and its confirms do not come back: the moment is sent again, with
+/// the same id.
 #[test]
 fn a_moment_that_is_sent_twice_has_one_id() {
     in_worlds(async || {
@@ -697,7 +698,8 @@ fn a_slow_unique_job_is_not_piled_up() {
     });
 }
 
-/// A leader is lost before it has noted that it has sent a unique job: the next one finds that job's own lock.
+/// A leader is lost before it has noted that it has sent a unique job: the next one finds that
+/// job's own lock.
 #[test]
 fn the_lock_of_a_moments_own_job_is_no_obstacle() {
     in_worlds(async || {

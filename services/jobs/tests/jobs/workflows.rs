@@ -1,4 +1,5 @@
-//! Typed workflows: chains, groups and chords, on the broker in memory and on RabbitMQ's with a server for tests.
+//! Typed workflows: chains, groups and chords, on the broker in memory and on RabbitMQ's with a
+//! server for tests.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -237,8 +238,8 @@ fn arguments_that_are_no_json_are_refused() {
     });
 }
 
-/// Each call of the broker fails once, before or after it is done: the workflow ends with its value, and each of its
-/// jobs is sent again with the same id at most.
+/// Each call of the broker fails once, before or after it is done: the workflow ends with its
+/// value, and each of its jobs is sent again with the same id at most.
 #[test]
 fn workflow_outlives_a_broker_that_is_lost() {
     for is_after in [false, true] {
@@ -278,7 +279,8 @@ fn workflow_outlives_a_broker_that_is_lost() {
     }
 }
 
-/// A queue to answer to that is not there: its sender reads results from Redis, say. The log says so once.
+/// A queue to answer to that is not there: its sender reads results from Redis, say. The log says
+/// so once.
 #[test]
 fn outcome_without_a_queue_is_a_warning() {
     let (lines, _guard) = Lines::collect(&["pikake_jobs"], Level::WARN);

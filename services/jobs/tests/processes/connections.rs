@@ -1,4 +1,5 @@
-//! The number of connections to RabbitMQ: one, with 1, 20 and 100 jobs at a time in tasks, threads and processes.
+//! The number of connections to RabbitMQ: one, with 1, 20 and 100 jobs at a time in tasks, threads
+//! and processes.
 
 use std::cell::Cell;
 use std::os::unix::process::parent_id;

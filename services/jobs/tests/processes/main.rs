@@ -1,4 +1,5 @@
-//! Jobs in worker processes, for real: this program is its own worker process, so it has no harness.
+//! Jobs in worker processes, for real: this program is its own worker process, so it has no
+//! harness.
 
 mod connections;
 mod trouble;
@@ -260,7 +261,8 @@ fn a_hard_limit_kills_the_process() {
     assert!(children(id()).is_empty());
 }
 
-/// By a command, with either signal. A job that waits for a process is revoked, too, and never begins.
+/// By a command, with either signal. A job that waits for a process is revoked, too, and never
+/// begins.
 fn termination_kills_the_process_of_its_job_only() {
     let app = app(&MemoryStore::new()).processes(1);
     let noted = |note: &Path| fs::read_to_string(note).is_ok_and(|text| !text.is_empty());
@@ -348,7 +350,8 @@ fn dead_idle_process_is_replaced() {
     assert!(children(id()).is_empty(), "both were reaped");
 }
 
-/// What a process of [`death_of_the_worker_ends_its_processes`] does: a worker with one endless job.
+/// What a process of [`death_of_the_worker_ends_its_processes`] does: a worker with one endless
+/// job.
 const VICTIM: &str = "victim";
 
 fn victim(note: PathBuf) {

@@ -1,4 +1,5 @@
-//! A real RabbitMQ that is short of memory: what is sent, what is stored, and how a worker ends meanwhile.
+//! A real RabbitMQ that is short of memory: what is sent, what is stored, and how a worker ends
+//! meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -47,7 +48,8 @@ fn app_at(server: &Server) -> App {
     App::new(server.url()).unwrap().jobs((done, waits)).blocked_timeout(HELD_BACK)
 }
 
-/// Of one test at a time, since an alarm is one of the whole broker. It ends when this process does.
+/// Of one test at a time, since an alarm is one of the whole broker. It ends when this process
+/// does.
 static RABBIT: Mutex<Option<xtask::Server>> = Mutex::new(None);
 
 fn on_a_server<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
@@ -147,8 +149,8 @@ fn outcomes_and_burials_are_made_up_for() {
         assert_eq!(worker.await.unwrap().unwrap().stats.all.done, 1);
         server.comes_to("pikake", (0, 0)).await;
 
-        // A poison, which a worker comes to that has its first connections while the broker takes no messages. It asks others
-        // what they know later, for that question waits.
+        // A poison, which a worker comes to that has its first connections while the broker takes
+        // no messages. It asks others what they know later, for that question waits.
         Call::<()>::named("unknown", ()).on(&asks).ignore_result().send().await.unwrap();
         server.alarm(true).await;
         let worker = spawn(app_at(&server).connections(2).run_worker());
@@ -186,8 +188,8 @@ fn a_worker_ends_in_its_time_and_gives_back() {
         worker.request_cancel("the test is over");
         let report = timeout_after(PATIENCE, worker).await.expect("it ends").unwrap().unwrap();
         let took = elapsed_since(begun);
-        // No more messages are asked for, the grace, what jobs have to clean up, and a farewell; the
-        // broker hears the first and the last too late.
+        // No more messages are asked for, the grace, what jobs have to clean up, and a farewell;
+        // the broker hears the first and the last too late.
         assert!(took < Duration::from_secs(1 + 1 + 5 + 3 + 2), "{took:?}");
         assert_eq!((report.left.len(), report.stats.all.given_back), (1, 1));
         server.alarm(false).await;

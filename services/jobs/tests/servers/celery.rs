@@ -1,5 +1,6 @@
-//! Real Celery and real RabbitMQ, both ways: what Celery sends runs here, what is sent from here runs there, and
-//! the results come back. What would end a Celery worker is buried here, and nothing ends.
+//! Real Celery and real RabbitMQ, both ways: what Celery sends runs here, what is sent from here
+//! runs there, and the results come back. What would end a Celery worker is buried here, and
+//! nothing ends.
 
 mod canvas;
 mod control;

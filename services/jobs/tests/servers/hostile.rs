@@ -1,4 +1,5 @@
-//! Messages of any form that a real RabbitMQ passes on: a worker runs or buries each, with a reason, and goes on.
+//! Messages of any form that a real RabbitMQ passes on: a worker runs or buries each, with a
+//! reason, and goes on.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -20,8 +21,8 @@ const HUGE: usize = 100_000_000;
 const DEEP: usize = 100_000;
 /// Brackets that only open. A worker without optimizations reads seven million of them in a second.
 const BRACKETS: usize = 10_000_000;
-/// A message of [`HUGE`] takes five times its size while it is buried: as it came, for another try, as it is sent, and in
-/// buffers that have grown. Two are handled side by side.
+/// A message of [`HUGE`] takes five times its size while it is buried: as it came, for another try,
+/// as it is sent, and in buffers that have grown. Two are handled side by side.
 const MOST_MEMORY: usize = 12 * HUGE;
 
 /// The headers of Celery's protocol, and those of pikake.
@@ -142,7 +143,8 @@ fn ended(stats: &Stats) -> u64 {
     all.done + all.failed + all.retried + all.revoked + all.dead
 }
 
-/// Sends messages to a worker, until all of them have ended and their queue is empty. Returns what is dead.
+/// Sends messages to a worker, until all of them have ended and their queue is empty. Returns what
+/// is dead.
 async fn work_off(
     url: &str,
     messages: impl ExactSizeIterator<Item = (Properties, Vec<u8>)>,

@@ -13,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Names that look like those of direct reply-to, and have another form.
 const MALFORMED: [&str; 2] = ["x.y", "g1h3Bm5AaG9zdAAAAAEAAAAAAAAAAQ==.y"];
-/// A name in the form of direct reply-to, of a node that is not running. RabbitMQ 3.10 ends the connection.
+/// A name in the form of direct reply-to, of a node that is not running. RabbitMQ 3.10 ends the
+/// connection.
 const DEPARTED: &str = "g1h3B3JlcGx5QDIAAAABAAAAAAAAAAE=.y";
 
 /// To be answered at such a name.
@@ -24,8 +25,8 @@ fn answered_at(name: &str) -> Message {
     message
 }
 
-/// Answers three times to each name, with other messages beside the answers, and tells how many connections
-/// that has cost.
+/// Answers three times to each name, with other messages beside the answers, and tells how many
+/// connections that has cost.
 async fn answer_beside_others(url: &str, names: &[&str]) -> u64 {
     let broker = AmqpBroker::open(url).await.unwrap();
     broker.declare("jobs", &QueueOptions::default()).await.unwrap();
@@ -113,7 +114,8 @@ async fn runs() -> u32 {
     RUNS.get()
 }
 
-/// Runs a job that is to be answered at that name, until its message is settled. Tells how often it ran.
+/// Runs a job that is to be answered at that name, until its message is settled. Tells how often it
+/// ran.
 async fn run_answered_at(url: &str, name: &str) -> u32 {
     let app = App::new(url).unwrap().jobs(runs);
     let broker = AmqpBroker::open(url).await.unwrap();

@@ -1,4 +1,5 @@
-//! Results in a real Redis: one that is killed, one that asks for a password, and one that speaks TLS.
+//! Results in a real Redis: one that is killed, one that asks for a password, and one that speaks
+//! TLS.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -198,7 +199,8 @@ async fn join(
     Ok(all.map(|all| all.members.into_iter().map(|member| member.outcome).collect()))
 }
 
-/// A worker of Celery's has claimed the chord, and is lost: the second run of its member may end the chord.
+/// A worker of Celery's has claimed the chord, and is lost: the second run of its member may end
+/// the chord.
 #[test]
 fn chord_with_a_lost_claim_is_tried_again() {
     let Some(url) = xtask::fresh_redis_url() else { return };

@@ -1,4 +1,5 @@
-//! SQLite where something is wrong: each error says what, nothing is lost, and it goes on afterwards.
+//! SQLite where something is wrong: each error says what, nothing is lost, and it goes on
+//! afterwards.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -326,8 +327,8 @@ async fn reports(id: String) -> String {
     format!("reported {id}")
 }
 
-/// The steps of a workflow run in two workers, each with a kernel and a connection to the file of its own, and none of
-/// which has sent the workflow.
+/// The steps of a workflow run in two workers, each with a kernel and a connection to the file of
+/// its own, and none of which has sent the workflow.
 #[test]
 fn workflows_go_through_several_applications() {
     const WIDTH: i64 = 40;

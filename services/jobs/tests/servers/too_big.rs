@@ -1,4 +1,5 @@
-//! Big values: one that RabbitMQ does not take, of which whoever waits is told; and one that SQLite takes.
+//! Big values: one that RabbitMQ does not take, of which whoever waits is told; and one that SQLite
+//! takes.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! A broker of which a test decides what becomes of each call: it may take its time, fail before anything is done, or
-//! fail afterwards.
+//! A broker of which a test decides what becomes of each call: it may take its time, fail before
+//! anything is done, or fail afterwards.
 //!
-//! Apart from the tests, which say in a line what goes wrong; all that they do not speak of is the inner broker's.
+//! Apart from the tests, which say in a line what goes wrong; all that they do not speak of is the
+//! inner broker's.
 
 use std::fmt;
 use std::future::ready;

@@ -54,7 +54,8 @@ async fn the_last_handle_closes_the_pool() {
     assert_eq!(world.take_events().last().unwrap(), "destroy 1");
 }
 
-/// Holders that end in time give back, and the objects are destroyed in order, within the kernel's grace.
+/// Holders that end in time give back, and the objects are destroyed in order, within the kernel's
+/// grace.
 #[test]
 fn a_shutdown_destroys_in_order() {
     let world = world();
@@ -82,7 +83,8 @@ fn a_shutdown_destroys_in_order() {
     assert_eq!(destroyed, world.made.get() as usize, "{events:?}");
 }
 
-/// The shutdown interrupts no object's end, neither one that has begun nor one of the keeper, and a panic of one ends no other.
+/// The shutdown interrupts no object's end, neither one that has begun nor one of the keeper, and a
+/// panic of one ends no other.
 #[test]
 fn a_shutdown_interrupts_no_end_of_an_object() {
     let world = world();

@@ -28,7 +28,8 @@ impl Clock for Steps {
     }
 }
 
-/// The keeper is called shortly before the next attempt is due, which becomes due while the keeper looks at the pool.
+/// The keeper is called shortly before the next attempt is due, which becomes due while the keeper
+/// looks at the pool.
 #[test]
 fn an_attempt_that_becomes_due_is_not_forgotten() {
     for early in 0..60 {
@@ -67,7 +68,8 @@ async fn a_failed_creation_is_the_callers_error() {
     );
 }
 
-/// Between two attempts callers learn the last error at once, so no server is asked more often than the backoff says.
+/// Between two attempts callers learn the last error at once, so no server is asked more often than
+/// the backoff says.
 #[pikake::sim]
 async fn callers_fail_fast_between_attempts() {
     let world = world();
@@ -184,7 +186,8 @@ async fn a_new_object_that_is_bad_is_an_error() {
     assert_eq!(world.alive(), 1, "the bad one is destroyed");
 }
 
-/// New objects that are bad, or whose verification gives no answer, are made at the pace of the backoff, as failed creations.
+/// New objects that are bad, or whose verification gives no answer, are made at the pace of the
+/// backoff, as failed creations.
 #[pikake::sim]
 async fn the_backoff_grows_for_bad_new_objects() {
     for hangs in [false, true] {
@@ -253,7 +256,8 @@ async fn an_object_that_is_made_late_is_lent() {
     assert_eq!(pool.get().await.unwrap().id, 1);
 }
 
-/// A creation that hangs, as of a connection to a host that does not answer, holds up no later caller for ever.
+/// A creation that hangs, as of a connection to a host that does not answer, holds up no later
+/// caller for ever.
 #[pikake::sim]
 async fn a_creation_that_hangs_fails() {
     let world = world();

@@ -1,7 +1,8 @@
-//! The hazards of a pool, each by itself: sharing, leaks, dirty and dead objects, double release, fork.
+//! The hazards of a pool, each by itself: sharing, leaks, dirty and dead objects, double release,
+//! fork.
 //!
-//! An object cannot be given back twice, since a lease is moved when it is dropped, and its object is out of reach then: the
-//! documentation of `Lease` has programs that do not compile.
+//! An object cannot be given back twice, since a lease is moved when it is dropped, and its object
+//! is out of reach then: the documentation of `Lease` has programs that do not compile.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -102,7 +103,8 @@ async fn all_objects_come_back() {
     assert_eq!((stats.idle, stats.total, stats.leased), (10, 10, 0));
 }
 
-/// A limit of one makes a single leak visible. Not in a simulation, which fails with any task that panics.
+/// A limit of one makes a single leak visible. Not in a simulation, which fails with any task that
+/// panics.
 #[pikake::test]
 async fn a_panicking_holder_gives_back_a_clean_object() {
     let world = world();
@@ -131,7 +133,8 @@ async fn an_object_that_cannot_be_cleaned_is_destroyed() {
     assert_eq!(pool.stats().clean_failures, 1);
 }
 
-/// A cleaning that never ends, as of a connection whose peer is silent, does not hold the object's place for ever.
+/// A cleaning that never ends, as of a connection whose peer is silent, does not hold the object's
+/// place for ever.
 #[pikake::sim]
 async fn a_cleaning_that_hangs_is_cut_short() {
     let world = world();
@@ -154,7 +157,8 @@ async fn a_cleaning_that_panics_loses_only_the_object() {
     assert_eq!(world.alive(), 1);
 }
 
-/// A panic of the manager's checks counts as an object that is dirty and dead. No caller and no task ends with it.
+/// A panic of the manager's checks counts as an object that is dirty and dead. No caller and no
+/// task ends with it.
 #[pikake::sim]
 async fn checks_that_panic_destroy_the_object() {
     let world = world();
@@ -227,8 +231,9 @@ async fn pools_share_no_object() {
     assert_eq!(other.get().await.unwrap().id, 2);
 }
 
-/// A process that forks has no use for the objects of its parent. Safe Rust forks only to start another program, which has no
-/// pool; and the drop of nothing in the child reaches the parent's objects.
+/// A process that forks has no use for the objects of its parent. Safe Rust forks only to start
+/// another program, which has no pool; and the drop of nothing in the child reaches the parent's
+/// objects.
 #[test]
 fn a_child_process_has_no_pool() {
     let world = world();

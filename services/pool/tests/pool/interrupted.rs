@@ -129,7 +129,8 @@ fn an_interruption_anywhere_loses_nothing() {
             async move {
                 let slot = Rc::new(RefCell::new(None));
                 let done = program(world.clone(), slot.clone()).await;
-                // The pool after the interruption, in a task of its own, which no interruption reaches.
+                // The pool after the interruption, in a task of its own, which no interruption
+                // reaches.
                 let checked = spawn(async move {
                     let Some(pool) = slot.take() else { return };
                     sleep(Duration::from_secs(1)).await.unwrap();

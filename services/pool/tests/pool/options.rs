@@ -206,7 +206,8 @@ async fn a_wait_is_limited() {
     assert_eq!(pool.stats().gave_up, 3);
 }
 
-/// A caller who waits gets an object that is being cleaned, or a new one if the cleaning takes longer than a step.
+/// A caller who waits gets an object that is being cleaned, or a new one if the cleaning takes
+/// longer than a step.
 #[pikake::sim]
 async fn a_slow_cleaning_delays_no_caller() {
     let world = world();

@@ -1,4 +1,5 @@
-//! Many tasks on a pool whose manager fails, over seeds: no object is lost, shared, lent dirty or lent dead.
+//! Many tasks on a pool whose manager fails, over seeds: no object is lost, shared, lent dirty or
+//! lent dead.
 //!
 //! `PIKAKE_RUNS=10000 cargo test -p pikake-pool stress` runs ten thousand seeds.
 

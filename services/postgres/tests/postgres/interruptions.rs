@@ -1,4 +1,5 @@
-//! Statements whose wait is interrupted or dropped: the server ends them, and the connection can be used.
+//! Statements whose wait is interrupted or dropped: the server ends them, and the connection can be
+//! used.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -78,7 +78,8 @@ fn listener_tells_that_it_was_cut() {
     });
 }
 
-/// A wait that connects again is dropped after each number of polls, and another call listens in its place.
+/// A wait that connects again is dropped after each number of polls, and another call listens in
+/// its place.
 #[test]
 fn interrupted_reconnection_is_told() {
     let Some(server) = server() else { return };

@@ -1,4 +1,5 @@
-//! Connections and pools on a real PostgreSQL: what statements return, what interruptions leave, and how sessions end.
+//! Connections and pools on a real PostgreSQL: what statements return, what interruptions leave,
+//! and how sessions end.
 
 mod hosts;
 mod interruptions;
@@ -22,7 +23,8 @@ use xtask::{Kind, Server};
 /// What has not happened by then never will.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-/// The server that the tests of this process share; `None` if there is none, and the test is skipped.
+/// The server that the tests of this process share; `None` if there is none, and the test is
+/// skipped.
 #[track_caller]
 pub(crate) fn server() -> Option<&'static Server> {
     static SHARED: OnceLock<Server> = OnceLock::new();
@@ -57,7 +59,8 @@ pub(crate) async fn until<T>(what: &str, mut question: impl AsyncFnMut() -> Opti
     }
 }
 
-/// The sessions of a test as the server sees them: their state, and the statement that runs or ran last.
+/// The sessions of a test as the server sees them: their state, and the statement that runs or ran
+/// last.
 pub(crate) async fn sessions(watcher: &Connection, name: &str) -> Vec<(String, String)> {
     let text = "SELECT COALESCE(state, ''), query FROM pg_stat_activity \
                 WHERE application_name = $1 AND pid <> pg_backend_pid()";
@@ -86,7 +89,8 @@ pub(crate) async fn poll_and_drop(future: impl Future) {
     assert!(polled.await, "it is over already");
 }
 
-/// Polls a future whose first wait that would suspend is interrupted, and returns what the future returns.
+/// Polls a future whose first wait that would suspend is interrupted, and returns what the future
+/// returns.
 pub(crate) async fn interrupted<T>(future: impl Future<Output = T>) -> T {
     let mut output = None;
     let polling = async {

@@ -1,4 +1,5 @@
-//! Pools: the next holder finds nothing of the last one's, and servers that go away cost no more than their connections.
+//! Pools: the next holder finds nothing of the last one's, and servers that go away cost no more
+//! than their connections.
 
 use std::time::Duration;
 

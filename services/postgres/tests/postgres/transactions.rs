@@ -258,7 +258,8 @@ fn dropped_commit_is_not_cancelled() {
     });
 }
 
-/// A cancel or a deadline at each wait: the row is there if and only if the program knows so, and no session stays.
+/// A cancel or a deadline at each wait: the row is there if and only if the program knows so, and
+/// no session stays.
 #[test]
 fn interruption_anywhere_leaves_no_transaction() {
     let Some(server) = server() else { return };

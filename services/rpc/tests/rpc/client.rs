@@ -290,7 +290,8 @@ fn items_after_a_cancel_do_no_harm() {
     });
 }
 
-/// A caller is dropped so many steps after its answer was sent. Before the answer has arrived, a cancel follows it.
+/// A caller is dropped so many steps after its answer was sent. Before the answer has arrived, a
+/// cancel follows it.
 #[test]
 fn an_answer_that_races_with_the_cancel_is_dropped() {
     let ends = (0..20).map(|steps| {
@@ -380,7 +381,8 @@ fn a_notice_with_a_channel_is_refused() {
     });
 }
 
-/// The error of a call that cannot be repeated is the first one, and not that its channel has travelled.
+/// The error of a call that cannot be repeated is the first one, and not that its channel has
+/// travelled.
 #[test]
 fn calls_with_channels_are_sent_once() {
     run(async {
@@ -539,7 +541,8 @@ fn interruptions_leave_nothing_behind() {
     assert!(report.suspensions >= 3 && report.cancels > 5, "{report:?}");
 }
 
-/// A caller is dropped after each number of steps: the only place is free again, and no handler goes on.
+/// A caller is dropped after each number of steps: the only place is free again, and no handler
+/// goes on.
 #[test]
 fn callers_may_be_dropped_at_each_step() {
     let mut given_up = 0;
@@ -1172,7 +1175,8 @@ fn a_call_that_reached_nobody_is_not_executed() {
     });
 }
 
-/// Of the calls that a lost connection had queued, those that were not begun to be written were not executed.
+/// Of the calls that a lost connection had queued, those that were not begun to be written were not
+/// executed.
 #[test]
 fn a_call_that_was_not_written_is_not_executed() {
     run(async {
@@ -1275,7 +1279,8 @@ fn figures_count_calls_by_their_outcome() {
     });
 }
 
-/// A client may be kept beyond its kernel, with calls and attempts under way, and works on the next one.
+/// A client may be kept beyond its kernel, with calls and attempts under way, and works on the next
+/// one.
 #[test]
 fn a_client_outlives_its_kernel() {
     let seller = Seller::default();

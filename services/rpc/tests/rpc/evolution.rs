@@ -1,4 +1,5 @@
-//! Two versions of a service against each other. The rules that follow are in the book, on the page about calls.
+//! Two versions of a service against each other. The rules that follow are in the book, on the page
+//! about calls.
 
 use std::cell::Cell;
 use std::rc::Rc;

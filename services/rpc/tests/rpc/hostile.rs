@@ -160,7 +160,8 @@ impl Raw {
     }
 }
 
-/// Runs an attack on a server, and returns what ended the connection. Nothing is left, and a second connection works.
+/// Runs an attack on a server, and returns what ended the connection. Nothing is left, and a second
+/// connection works.
 fn against_server<F: Future<Output = ()> + 'static>(
     attack: impl FnOnce(Raw, Calls) -> F + 'static,
 ) -> Result<(), PacketError> {
@@ -359,7 +360,8 @@ fn repeated_cancels_do_not_prolong_the_grace() {
     assert!(served.is_ok(), "{served:?}");
 }
 
-/// A handler does not wait for items or credit of a client that has said that it sends nothing more.
+/// A handler does not wait for items or credit of a client that has said that it sends nothing
+/// more.
 #[test]
 fn a_finished_client_sends_no_items() {
     let served = against_server(async |raw: Raw, _| {

@@ -65,7 +65,8 @@ impl Echoes for Echo {
     }
 }
 
-/// A server on a kernel of its own, which ends when all connectors are gone or somebody sends to the channel.
+/// A server on a kernel of its own, which ends when all connectors are gone or somebody sends to
+/// the channel.
 struct Hosted {
     connector: LocalConnector,
     events: mpsc::Receiver<String>,

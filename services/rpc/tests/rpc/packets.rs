@@ -52,7 +52,8 @@ fn open_against(bytes: Vec<u8>, is_ended: bool) -> PacketError {
     })
 }
 
-/// The hello and the broken frame are there at once, so the task that writes is cancelled before its first step.
+/// The hello and the broken frame are there at once, so the task that writes is cancelled before
+/// its first step.
 #[test]
 fn finish_ends_after_a_failure_at_once() {
     pikake::sim::example(async {

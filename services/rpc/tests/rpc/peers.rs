@@ -194,7 +194,8 @@ impl Drop for Killed {
     }
 }
 
-/// A server in a PID namespace of its own cannot see the processes outside, and knows their users all the same.
+/// A server in a PID namespace of its own cannot see the processes outside, and knows their users
+/// all the same.
 #[cfg(target_os = "linux")]
 #[test]
 fn processes_of_other_namespaces_have_no_number() {
@@ -222,8 +223,8 @@ fn processes_of_other_namespaces_have_no_number() {
     });
 }
 
-/// With real time, a process and SIGTERM: the call under way has its answer, a new one is certainly not executed, and
-/// the exit code is 0.
+/// With real time, a process and SIGTERM: the call under way has its answer, a new one is certainly
+/// not executed, and the exit code is 0.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_ends_the_server_gracefully() {

@@ -402,7 +402,8 @@ fn handlers_end_with_the_cancel_and_the_grace() {
     );
 }
 
-/// The caller's cancel comes before, with or after the deadline, or the connection is lost about then.
+/// The caller's cancel comes before, with or after the deadline, or the connection is lost about
+/// then.
 #[test]
 fn a_cleanup_is_interrupted_by_one_cause() {
     const UNITS: u64 = 4;
@@ -663,7 +664,8 @@ fn current_call_is_of_the_task() {
     );
 }
 
-/// The number of handlers that begin is bounded, and so is what waits. Cancels are taken all the same.
+/// The number of handlers that begin is bounded, and so is what waits. Cancels are taken all the
+/// same.
 #[test]
 fn a_client_that_takes_no_answers_gets_no_more_handlers() {
     pikake::sim::example(async {
@@ -677,7 +679,8 @@ fn a_client_that_takes_no_answers_gets_no_more_handlers() {
         }
         let begun = keeper.0.begun.get();
         assert!(begun <= 1 + 7, "{begun} handlers have begun");
-        // Nothing is read behind the request that waits for room, so the handler ends with the connection.
+        // Nothing is read behind the request that waits for room, so the handler ends with the
+        // connection.
         assert_eq!(keeper.under_way(), 1);
         raw.writer.send(Packet::new(CANCEL, stubborn, &[])).await.unwrap();
         let error = serving.await.unwrap().unwrap_err();
@@ -1092,7 +1095,8 @@ fn a_kept_handler_does_not_begin_after_its_call() {
     );
 }
 
-/// Interceptors end calls before and after the handler, and the caller learns whether the handler has begun.
+/// Interceptors end calls before and after the handler, and the caller learns whether the handler
+/// has begun.
 #[test]
 fn failures_tell_whether_the_handler_began() {
     with_shop(

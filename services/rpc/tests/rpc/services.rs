@@ -1,4 +1,5 @@
-//! Traits that can be services, in all their forms. The tests of `pikake-macros` have those that cannot.
+//! Traits that can be services, in all their forms. The tests of `pikake-macros` have those that
+//! cannot.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -459,7 +459,8 @@ fn ends_that_go_during_the_call_are_known() {
     });
 }
 
-/// A call that has ended takes its channels with it, and the receiver learns that items may be missing.
+/// A call that has ended takes its channels with it, and the receiver learns that items may be
+/// missing.
 #[test]
 fn ends_that_outlive_the_call_are_closed() {
     with_postcard(async |flow, tank| {

@@ -233,8 +233,8 @@ impl Subscriber for Spans {
 #[test]
 fn each_call_has_a_span() {
     let spans = Spans::default();
-    // While there is a single dispatcher, a thread that meets a call site first asks its own one only: another test would
-    // turn the site off for all.
+    // While there is a single dispatcher, a thread that meets a call site first asks its own one
+    // only: another test would turn the site off for all.
     let _second = tracing::Dispatch::new(Spans::default());
     tracing::subscriber::with_default(spans.clone(), || {
         pikake::sim::example(async {

@@ -1,10 +1,11 @@
 //! Simulated worlds of clients and servers in which the network, the hosts and the callers fail.
 //!
-//! Each world keeps a [`Record`] of its calls, handlers and channels. The record's rules are in [`Record::audit`], and
-//! hold whatever fails:
+//! Each world keeps a [`Record`] of its calls, handlers and channels. The record's rules are in
+//! [`Record::audit`], and hold whatever fails:
 //!
 //! * each call ends, within its deadline if it has one;
-//! * a handler runs at most once, unless its method is idempotent, and never for a call that was not executed;
+//! * a handler runs at most once, unless its method is idempotent, and never for a call that was
+//!   not executed;
 //! * no handler runs on after the deadline and the grace, or for long after its caller has gone;
 //! * items arrive in order, without doubles, and without loss before an error;
 //! * in the end no task, call, place or item is left on any host, and nobody broke the protocol.
@@ -47,7 +48,8 @@ const POLL: Duration = Duration::from_millis(100);
 const SLACK: Duration = Duration::from_millis(30);
 /// The time in which a cancel arrives behind large requests, in a network without faults.
 const QUEUED: Duration = Duration::from_millis(300);
-/// The time in which a server learns that a caller has gone, by the cancel or by the silence, in a network with faults.
+/// The time in which a server learns that a caller has gone, by the cancel or by the silence, in a
+/// network with faults.
 const LEARNED: Duration = Duration::from_secs(6);
 
 /// What a handler does.

@@ -1,5 +1,5 @@
-//! The examples' programs, unchanged: in a simulated world in which things go wrong, and on the real
-//! kernel over loopback.
+//! The examples' programs, unchanged: in a simulated world in which things go wrong, and on the
+//! real kernel over loopback.
 
 #[path = "../../../../examples/04_echo.rs"]
 mod echo_program;

@@ -164,9 +164,9 @@ fn a_group_dropped_with_its_kernel_is_not_reported() {
 
 /// The lines that the second of two calls logs.
 ///
-/// `tracing` decides whether a place in the code logs when a thread first reaches the place. That thread
-/// may run another test, without a subscriber. So the first call reaches every place, and then the
-/// decisions are made anew.
+/// `tracing` decides whether a place in the code logs when a thread first reaches the place. That
+/// thread may run another test, without a subscriber. So the first call reaches every place, and
+/// then the decisions are made anew.
 fn lines_of(log: impl Fn()) -> Vec<String> {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {

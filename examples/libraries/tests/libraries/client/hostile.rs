@@ -1,4 +1,5 @@
-//! Servers that misbehave: nothing is believed, nothing is left behind, and the next request is answered.
+//! Servers that misbehave: nothing is believed, nothing is left behind, and the next request is
+//! answered.
 
 use pikake::http::client::ErrorKind;
 use pikake::{TimedOut, timeout_after};

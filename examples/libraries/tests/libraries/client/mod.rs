@@ -1,4 +1,5 @@
-//! The HTTP client: against pikake's server, against scripted servers that misbehave, by proxies, and in simulation.
+//! The HTTP client: against pikake's server, against scripted servers that misbehave, by proxies,
+//! and in simulation.
 
 use std::cell::Cell;
 use std::future::Future;

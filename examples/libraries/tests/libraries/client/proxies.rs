@@ -12,7 +12,8 @@ use pikake::net::{TcpStream, Write, copy_bidirectional};
 use super::https::{secure_site, trusting};
 use super::{Conn, Scripted, run, scripted};
 
-/// A proxy that opens tunnels, and answers other requests itself. It notes the heads of the requests.
+/// A proxy that opens tunnels, and answers other requests itself. It notes the heads of the
+/// requests.
 async fn proxy() -> (Scripted, Rc<RefCell<Vec<String>>>) {
     let heads = Rc::<RefCell<Vec<String>>>::default();
     let noted = heads.clone();

@@ -9,7 +9,8 @@ use pikake::net::{BufReader, TcpListener};
 
 use super::{client, ms, run, scripted, scripted_at};
 
-/// A server that closes connections when the request of this number has come (over all connections), with this answer.
+/// A server that closes connections when the request of this number has come (over all
+/// connections), with this answer.
 async fn closes_at(
     numbers: &'static [usize],
     last_words: &'static str,

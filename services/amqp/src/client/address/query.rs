@@ -1,7 +1,7 @@
 //! The query of a broker's URL: `?cacertfile=/etc/ca.pem&heartbeat=10`.
 //!
-//! The URL library ignores unknown names, so a misspelt `cacertfile` would go unnoticed. The names are
-//! RabbitMQ's ("URI Query Parameters").
+//! The URL library ignores unknown names, so a misspelt `cacertfile` would go unnoticed. The names
+//! are RabbitMQ's ("URI Query Parameters").
 
 use std::fmt::Display;
 use std::path::PathBuf;

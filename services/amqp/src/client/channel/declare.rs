@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::message::{ExchangeOptions, Queue, QueueOptions, Table, short};
 
 impl Channel {
-    /// Declares a queue: creates the queue, or checks that an equal one exists. The client generates a
-    /// name if the name is empty. The queue is declared again when the connection recovers.
+    /// Declares a queue: creates the queue, or checks that an equal one exists. The client
+    /// generates a name if the name is empty. The queue is declared again when the connection
+    /// recovers.
     ///
     /// # Errors
     ///
@@ -28,8 +29,8 @@ impl Channel {
         self.declare_queue_as(name, options, is_kept)
     }
 
-    /// Declares a queue as [`declare_queue`](Self::declare_queue) does, but not again when the connection recovers: for
-    /// queues that others may delete meanwhile.
+    /// Declares a queue as [`declare_queue`](Self::declare_queue) does, but not again when the
+    /// connection recovers: for queues that others may delete meanwhile.
     ///
     /// # Errors
     ///
@@ -105,7 +106,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 404 if queue or exchange is missing; others as for any request.
+    /// [`Error::ChannelClosed`] with 404 if queue or exchange is missing; others as for any
+    /// request.
     pub fn bind(
         &self,
         queue: &str,
@@ -188,8 +190,8 @@ impl Channel {
         }
     }
 
-    /// Declares an exchange: creates the exchange, or checks that an equal one exists. The exchange is
-    /// declared again when the connection recovers.
+    /// Declares an exchange: creates the exchange, or checks that an equal one exists. The exchange
+    /// is declared again when the connection recovers.
     ///
     /// # Errors
     ///

@@ -26,16 +26,16 @@ enum Readiness {
 }
 
 impl Channel {
-    /// Publishes a message, and waits for its confirm. A quorum queue confirms when most of its replicas
-    /// have the message on disk.
+    /// Publishes a message, and waits for its confirm. A quorum queue confirms when most of its
+    /// replicas have the message on disk.
     ///
-    /// With confirms, an unroutable message is an error only if it is `mandatory`. For many messages in
-    /// flight, use [`post`](Self::post) or several tasks.
+    /// With confirms, an unroutable message is an error only if it is `mandatory`. For many
+    /// messages in flight, use [`post`](Self::post) or several tasks.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. If the message was not sent, the error of the interruption contains the
-    /// message. After that, or when the future is dropped, the outcome is uncertain.
+    /// An interruption point. If the message was not sent, the error of the interruption contains
+    /// the message. After that, or when the future is dropped, the outcome is uncertain.
     ///
     /// # Errors
     ///
@@ -58,14 +58,14 @@ impl Channel {
         }
     }
 
-    /// Sends a message, and returns the future of its confirm, which may be awaited later or never. One
-    /// task can thus have many messages in flight.
+    /// Sends a message, and returns the future of its confirm, which may be awaited later or never.
+    /// One task can thus have many messages in flight.
     ///
     /// # Cancellation
     ///
     /// An interruption point, while [`Options::publish_window`](crate::Options::publish_window) is
-    /// full, the broker accepts no messages, or there is no connection. The error of an interruption
-    /// contains the message; a dropped future drops the message unsent.
+    /// full, the broker accepts no messages, or there is no connection. The error of an
+    /// interruption contains the message; a dropped future drops the message unsent.
     ///
     /// # Errors
     ///
@@ -133,7 +133,8 @@ impl Channel {
 #[must_use = "post a message with the room"]
 pub struct Room {
     channel: Rc<ChannelInner>,
-    /// Whether the drop wakes the next publisher, because this room consumed a wake and was not used.
+    /// Whether the drop wakes the next publisher, because this room consumed a wake and was not
+    /// used.
     passes_wake_on: bool,
 }
 
@@ -208,8 +209,8 @@ fn send(channel: &Rc<ChannelInner>, message: Box<Message>) -> Result<Confirm, Pu
 ///
 /// # Cancellation
 ///
-/// An interruption point. After an interruption `&mut confirm` may be awaited again. Dropping the future
-/// does not take the message back, but its outcome is lost.
+/// An interruption point. After an interruption `&mut confirm` may be awaited again. Dropping the
+/// future does not take the message back, but its outcome is lost.
 #[must_use = "the result says whether the broker confirmed the message"]
 pub struct Confirm {
     receiver: oneshot::Receiver<Result<u64, PublishError>>,
@@ -219,7 +220,8 @@ pub struct Confirm {
 }
 
 impl Confirm {
-    /// The [epoch](crate::Connection::epoch) of the connection that brought the confirm, if it has arrived.
+    /// The [epoch](crate::Connection::epoch) of the connection that brought the confirm, if it has
+    /// arrived.
     pub fn epoch(&self) -> Option<u64> {
         self.epoch
     }

@@ -11,8 +11,8 @@ use super::{ConsumerInner, Delivery};
 use crate::error::Error;
 use crate::message::ConsumeOptions;
 
-/// Buffered deliveries beyond the prefetch that the client tolerates: RabbitMQ delivers streams in chunks
-/// of some thousands.
+/// Buffered deliveries beyond the prefetch that the client tolerates: RabbitMQ delivers streams in
+/// chunks of some thousands.
 const MAX_BEYOND_PREFETCH: usize = 10_000;
 
 impl ConsumerInner {

@@ -74,8 +74,8 @@ impl Receipt {
     ///
     /// # Errors
     ///
-    /// [`Stale`], if the channel or connection of the delivery has ended, and the broker redelivers the
-    /// message, or if nothing is to settle: after an earlier call, or with `no_ack`.
+    /// [`Stale`], if the channel or connection of the delivery has ended, and the broker redelivers
+    /// the message, or if nothing is to settle: after an earlier call, or with `no_ack`.
     pub fn ack(&self) -> Result<(), Stale> {
         self.settle(|session, number| session.ack(number, self.tag))
     }

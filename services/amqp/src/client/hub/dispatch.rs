@@ -127,8 +127,8 @@ impl Hub {
         }
     }
 
-    /// Drops the session of a lost connection: requests fail, unconfirmed messages are retained, and
-    /// deliveries become stale.
+    /// Drops the session of a lost connection: requests fail, unconfirmed messages are retained,
+    /// and deliveries become stale.
     pub(crate) fn drop_session(&self) {
         self.is_ready.set(false);
         self.blocked.replace(None);
@@ -175,8 +175,8 @@ impl Hub {
         }
     }
 
-    /// Fails retained messages whose first connection was lost `blocked_deadline` ago. They may have been
-    /// sent again since, over connections that were lost as well.
+    /// Fails retained messages whose first connection was lost `blocked_deadline` ago. They may
+    /// have been sent again since, over connections that were lost as well.
     pub(crate) fn abandon_lost(&self) {
         let (now, limit) = (self.time(), self.options.blocked_deadline);
         let is_old = |at: Duration| now.saturating_sub(at) >= limit;

@@ -1,8 +1,8 @@
 //! Restores topology, channels and messages on a new connection.
 //!
-//! Declarations come first, over extra channels, since the broker closes the channel of a failed one. Then
-//! each channel: confirm mode, prefetch, consumers (those of direct replies first). Unconfirmed messages
-//! are sent again last, before any new ones.
+//! Declarations come first, over extra channels, since the broker closes the channel of a failed
+//! one. Then each channel: confirm mode, prefetch, consumers (those of direct replies first).
+//! Unconfirmed messages are sent again last, before any new ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -116,8 +116,8 @@ impl Hub {
     /// Repeats all declarations, over several lanes. One queue with delays alone needs more than a
     /// hundred, each of them a round trip.
     ///
-    /// A declaration that makes the broker close the connection is dropped, since it would do so again. If
-    /// several were pending, the next recovery declares one by one.
+    /// A declaration that makes the broker close the connection is dropped, since it would do so
+    /// again. If several were pending, the next recovery declares one by one.
     async fn recover_topology(&self) -> Result<(), Error> {
         let stages = self.topology.borrow().stages();
         let lanes = [const { Cell::new(None) }; LANES];
@@ -143,8 +143,8 @@ impl Hub {
         all(open.map(|number| self.close_channel_number(number))).await
     }
 
-    /// Sends the requests of a stage one by one, until none is left. Only the first lane fails if all
-    /// channels are in use; the others `may_fail`.
+    /// Sends the requests of a stage one by one, until none is left. Only the first lane fails if
+    /// all channels are in use; the others `may_fail`.
     async fn redeclare_from(
         &self,
         stage: &Stage,
@@ -234,8 +234,8 @@ impl Hub {
             }
         }
         let mut consumers = channel.consumers.borrow().clone();
-        // A message published after recovery must not overtake the consumer of its replies. Only the
-        // first of these requests is sent at once.
+        // A message published after recovery must not overtake the consumer of its replies. Only
+        // the first of these requests is sent at once.
         consumers.sort_by_key(|consumer| {
             consumer.upgrade().is_none_or(|consumer| consumer.queue.as_str() != REPLY_TO)
         });
@@ -247,8 +247,8 @@ impl Hub {
             if let Some(limit) = channel.prefetch_request(&consumer) {
                 self.with(|session| session.request(number, limit, Requester::NONE).is_ok());
             }
-            // Not awaited: one slow queue must not delay the others. If the broker refuses, it closes
-            // the channel.
+            // Not awaited: one slow queue must not delay the others. If the broker refuses, it
+            // closes the channel.
             self.with(|session| {
                 session.request(number, consumer.request(), Requester::NONE).is_ok()
             });

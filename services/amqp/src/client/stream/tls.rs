@@ -1,4 +1,5 @@
-//! TLS of a connection: trusted authorities, the client's certificate, and advice on failed handshakes.
+//! TLS of a connection: trusted authorities, the client's certificate, and advice on failed
+//! handshakes.
 
 use std::error::Error as StdError;
 use std::fmt::Display;

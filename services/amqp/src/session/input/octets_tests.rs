@@ -237,8 +237,8 @@ fn cut_close_reason_is_reported() {
     assert!(events(&mut session)[0].contains("320, text: \"?\""));
 }
 
-/// If any octet of a delivery changes, the later deliveries arrive unchanged, or the session ends with a
-/// protocol error.
+/// If any octet of a delivery changes, the later deliveries arrive unchanged, or the session ends
+/// with a protocol error.
 #[test]
 fn a_changed_octet_ends_one_delivery_or_the_session() {
     let one = delivered(1);
@@ -264,8 +264,8 @@ fn a_changed_octet_ends_one_delivery_or_the_session() {
     assert!(fine > one.len() && ended > 50, "{fine} fine, {ended} ended");
 }
 
-/// Whether the first delivery is handed out or rejected, and all others arrive unchanged. If not, the
-/// session must have ended with a protocol error.
+/// Whether the first delivery is handed out or rejected, and all others arrive unchanged. If not,
+/// the session must have ended with a protocol error.
 fn goes_on(bytes: &[u8], after: &[u8], expected: &[u64]) -> bool {
     let mut session = with_channels();
     session.input(bytes, secs(0));

@@ -1,7 +1,7 @@
 //! Counts how deep tables are nested, before the parser sees them.
 //!
-//! The parser recurses, so deeply nested tables would exhaust its stack. Publishers choose the headers
-//! of a message, and brokers pass the headers on unread.
+//! The parser recurses, so deeply nested tables would exhaust its stack. Publishers choose the
+//! headers of a message, and brokers pass the headers on unread.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ fn content_range(payload: &[u8], at: usize) -> Option<Range<usize>> {
     Some(begin..end)
 }
 
-/// Whether the table at the offset may be parsed: its depth is within the limit, or the parser refuses
-/// the table as malformed.
+/// Whether the table at the offset may be parsed: its depth is within the limit, or the parser
+/// refuses the table as malformed.
 pub(crate) fn is_shallow(payload: &[u8], at: usize) -> bool {
     let Some(table) = content_range(payload, at) else { return true };
     // The unread rest of each open table or array, and whether its values have names.

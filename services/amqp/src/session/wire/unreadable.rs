@@ -1,8 +1,8 @@
 //! Methods that the parser refuses because a text in them is not UTF-8.
 //!
-//! Publishers may write any octets into names, and brokers pass them on. Such a message must not end the
-//! connection, as the broker would deliver it again over the next one. This walk finds what settles the
-//! message, and skips its names.
+//! Publishers may write any octets into names, and brokers pass them on. Such a message must not
+//! end the connection, as the broker would deliver it again over the next one. This walk finds what
+//! settles the message, and skips its names.
 
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::ShortString;
@@ -40,8 +40,8 @@ impl<'a> Fields<'a> {
         self.octets(length.into())
     }
 
-    /// A text of the broker's own. RabbitMQ cuts its reasons at 255 octets, also within a character; what
-    /// is not UTF-8 becomes a `?`.
+    /// A text of the broker's own. RabbitMQ cuts its reasons at 255 octets, also within a
+    /// character; what is not UTF-8 becomes a `?`.
     fn reason(&mut self) -> Option<ShortString> {
         let reason = String::from_utf8_lossy(self.text()?);
         Some(ShortString::from(reason.replace(char::REPLACEMENT_CHARACTER, "?")))
@@ -54,7 +54,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What the method says, without its names. `None`: no publisher writes into it, or it is malformed.
+/// What the method says, without its names. `None`: no publisher writes into it, or it is
+/// malformed.
 pub(crate) fn method(payload: &[u8]) -> Option<Frame<'static>> {
     let mut fields = Fields(payload);
     let frame = match (fields.u16()?, fields.u16()?) {

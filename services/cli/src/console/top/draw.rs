@@ -9,7 +9,8 @@ use ratatui::text::Line;
 
 use super::view::{Order, View};
 
-/// The widths of the columns: those of `ps` without the last, and the share of the time. The wait has the rest.
+/// The widths of the columns: those of `ps` without the last, and the share of the time. The wait
+/// has the rest.
 const WIDTHS: [usize; 7] = [6, 24, 7, 6, 6, 8, 6];
 /// The space between columns.
 const GAP: &str = "  ";

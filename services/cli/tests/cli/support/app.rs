@@ -63,7 +63,8 @@ async fn late(value: String) -> String {
     value
 }
 
-/// Says in what its setup takes a minute: `fails` if it is interrupted, `goes on` then, or `deaf`, which it cannot be.
+/// Says in what its setup takes a minute: `fails` if it is interrupted, `goes on` then, or `deaf`,
+/// which it cannot be.
 const SETUP: &str = "TEST_APP_SETUP";
 
 async fn set_up(how: String) -> Result<(), pikake::Interrupted> {

@@ -6,7 +6,8 @@ use std::thread;
 
 use pikake_amqp_testing::{Broker, serve};
 
-/// Serves a broker at a port of this machine, or at any (0), until the process ends. Returns its URL.
+/// Serves a broker at a port of this machine, or at any (0), until the process ends. Returns its
+/// URL.
 pub(crate) fn start(port: u16, prepare: fn(&Broker)) -> String {
     let (sender, receiver) = channel();
     thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! The page in Chromium: what it shows, that names are text, and that its policy admits all it does.
+//! The page in Chromium: what it shows, that names are text, and that its policy admits all it
+//! does.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

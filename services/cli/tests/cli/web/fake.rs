@@ -1,4 +1,5 @@
-//! A process with a console that answers what a test wants. Its number is that of the test's own process.
+//! A process with a console that answers what a test wants. Its number is that of the test's own
+//! process.
 
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

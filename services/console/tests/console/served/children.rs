@@ -12,7 +12,8 @@ use crate::support::child::is_child;
 /// The file with the descriptors of the program that was started.
 const LIST: &str = "descriptors";
 
-/// Starts a program, which writes a list of its descriptors and lasts until the parent of this process ends it.
+/// Starts a program, which writes a list of its descriptors and lasts until the parent of this
+/// process ends it.
 #[pikake::main(console)]
 async fn starts_program() {
     let mut shell = Command::new("sh");
@@ -25,7 +26,8 @@ async fn starts_program() {
     started.wait().unwrap();
 }
 
-/// Descriptors of the console are closed in a program that the process starts, and the socket stays.
+/// Descriptors of the console are closed in a program that the process starts, and the socket
+/// stays.
 #[test]
 fn started_programs_have_no_part_of_the_console() {
     let test = "children::started_programs_have_no_part_of_the_console";

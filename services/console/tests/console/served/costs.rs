@@ -1,5 +1,6 @@
-//! The cost of requests to a program with many tasks: the time until the answer, and how long the kernel is kept from
-//! its tasks. In a release build each test prints rows of the table in `benches/README.md`.
+//! The cost of requests to a program with many tasks: the time until the answer, and how long the
+//! kernel is kept from its tasks. In a release build each test prints rows of the table in
+//! `benches/README.md`.
 
 use std::cell::Cell;
 use std::io::{BufRead, Write};
@@ -42,8 +43,9 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Follows the parent's orders: prints the longest pause of a task that sleeps for a millisecond, and the processor time
-/// of the kernel in the longest one; or prints the length of the metrics, and the time that they took.
+/// Follows the parent's orders: prints the longest pause of a task that sleeps for a millisecond,
+/// and the processor time of the kernel in the longest one; or prints the length of the metrics,
+/// and the time that they took.
 async fn obey() {
     for _ in 0..3 {
         named(VICTIM, sleep(HOUR)).detach();
@@ -241,8 +243,8 @@ fn costs_with_a_deadlock() {
     print_costs("costs_with_a_deadlock", "deadlock");
 }
 
-/// Each second half of the tasks end, and the other half spawn new ones. So all timers and all holders of locks are new
-/// to each look.
+/// Each second half of the tasks end, and the other half spawn new ones. So all timers and all
+/// holders of locks are new to each look.
 #[pikake::main(console)]
 async fn short_lived() {
     for number in 0..MANY / 2 {

@@ -24,7 +24,8 @@ async fn a_thousand_tasks() {
     ready().await;
 }
 
-/// Sends bytes, and reads what comes until the console closes the connection, or nothing comes for a moment.
+/// Sends bytes, and reads what comes until the console closes the connection, or nothing comes for
+/// a moment.
 fn throw(stream: &mut UnixStream, bytes: &[u8]) -> Option<Part> {
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -212,7 +213,8 @@ fn only_four_clients_record_at_once() {
     program.finish();
 }
 
-/// Clients that have all waits listed, and do not read the answer, take no more memory than four of them do.
+/// Clients that have all waits listed, and do not read the answer, take no more memory than four of
+/// them do.
 #[test]
 fn only_four_clients_list_waits_at_once() {
     if is_child("served::hostile::only_four_clients_list_waits_at_once") {
@@ -238,7 +240,8 @@ fn only_four_clients_list_waits_at_once() {
     program.finish();
 }
 
-/// Who sends without reading the answers loses the connection, so a client that has gone is noticed.
+/// Who sends without reading the answers loses the connection, so a client that has gone is
+/// noticed.
 #[test]
 fn a_client_that_sends_too_early_is_closed() {
     if is_child("served::hostile::a_client_that_sends_too_early_is_closed") {

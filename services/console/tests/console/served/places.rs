@@ -46,8 +46,8 @@ fn only_the_user_reaches_the_socket() {
     assert!(output.contains("it was checked"), "{output}");
 }
 
-/// A folder that admits others, a symlink and a file are refused: the console then goes to `/tmp`, and listings leave
-/// the folder out.
+/// A folder that admits others, a symlink and a file are refused: the console then goes to `/tmp`,
+/// and listings leave the folder out.
 #[test]
 fn unsafe_folders_are_not_used() {
     if is_child("served::places::unsafe_folders_are_not_used") {
@@ -322,7 +322,8 @@ fn another_user_is_turned_away() {
     client.envs(pattern.get_envs().filter_map(|(name, value)| Some((name, value?))));
     client.env("PIKAKE_TEST_SOCKET", &path).env("PIKAKE_TEST_CLIENT", "1").current_dir("/");
     let output = run(&mut client);
-    // The test is for root alone, and the client is not root: it has to begin with the child's part.
+    // The test is for root alone, and the client is not root: it has to begin with the child's
+    // part.
     assert!(output.contains("it was turned away"), "{output}");
     program.finish();
 }

@@ -233,7 +233,8 @@ async fn locks_are_handed_around() {
     let locks = std::rc::Rc::new([Mutex::new(()), Mutex::new(())]);
     let task = |first: usize| {
         let locks = locks.clone();
-        // Each waits for the other's lock, and never while it has the lock that the other waits for.
+        // Each waits for the other's lock, and never while it has the lock that the other waits
+        // for.
         async move {
             for turn in first.. {
                 let _guard = locks[turn % 2].lock().await.unwrap();

@@ -188,7 +188,8 @@ fn the_inbox_of_a_stuck_kernel_does_not_grow() {
         Request::Stats,
         Request::Trace { seconds: None },
     ];
-    // All of them together are fewer than the console serves, since it may not have noticed yet that the first ones are gone.
+    // All of them together are fewer than the console serves, since it may not have noticed yet
+    // that the first ones are gone.
     let twenty = || -> Vec<_> { (0..20).map(|_| super::bare(&program.path())).collect() };
     let mut clients = twenty();
     for request in requests {

@@ -1,6 +1,7 @@
 //! The outcomes in a memory store, and their waiters.
 //!
-//! An expected outcome is kept until its waiters forget it or close their sessions; any other for a limited time.
+//! An expected outcome is kept until its waiters forget it or close their sessions; any other for a
+//! limited time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,10 +20,11 @@ pub(crate) const UNEXPECTED_LIMIT: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
-    /// A hash map, since jobs may be many and ids are long: a tree would compare one id per level, each a cache miss.
-    /// The map's iteration order must not become visible.
+    /// A hash map, since jobs may be many and ids are long: a tree would compare one id per level,
+    /// each a cache miss. The map's iteration order must not become visible.
     jobs: HashMap<JobId, Entry>,
-    /// Outcomes without waiters, the oldest first. Some may since have been removed or expected again.
+    /// Outcomes without waiters, the oldest first. Some may since have been removed or expected
+    /// again.
     unexpected: VecDeque<(SystemTime, JobId)>,
     /// How long an outcome without waiters is kept, if not for [`UNEXPECTED_LIFETIME`].
     lifetime: Option<Duration>,
@@ -47,14 +49,16 @@ struct Expected {
 }
 
 impl Expected {
-    /// Removes one `expect` of the session. Returns the event to set: other waiters then check again and wait on.
+    /// Removes one `expect` of the session. Returns the event to set: other waiters then check
+    /// again and wait on.
     fn remove(&mut self, session: u64) -> Option<Arc<Event>> {
         let at = self.by.iter().position(|by| *by == session)?;
         self.by.swap_remove(at);
         Some(std::mem::take(&mut self.arrived))
     }
 
-    /// Removes every `expect` of the session. Returns the event to set, as [`remove`](Self::remove) does.
+    /// Removes every `expect` of the session. Returns the event to set, as [`remove`](Self::remove)
+    /// does.
     fn remove_all(&mut self, session: u64) -> Option<Arc<Event>> {
         let waiter = self.remove(session)?;
         self.by.retain(|by| *by != session);
@@ -137,7 +141,8 @@ impl Outcomes {
         waiter
     }
 
-    /// Cancels every `expect` of a closed session; known outcomes become unexpected. Returns the events to set.
+    /// Cancels every `expect` of a closed session; known outcomes become unexpected. Returns the
+    /// events to set.
     pub(crate) fn forget_session(&mut self, session: u64) -> Vec<Arc<Event>> {
         let mut waiters = Vec::new();
         let mut left = Vec::new();

@@ -72,7 +72,8 @@ impl Queue {
         self.last_sequence
     }
 
-    /// Adds a message at the end, or among the delayed ones. Returns whether it is the next delayed one.
+    /// Adds a message at the end, or among the delayed ones. Returns whether it is the next delayed
+    /// one.
     pub(crate) fn put(
         &mut self,
         message: Message,

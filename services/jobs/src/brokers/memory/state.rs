@@ -1,6 +1,7 @@
 //! The state of a memory store: its queues, their consumers, and the outcomes.
 //!
-//! Every operation completes without waiting, under the store's lock, and queues the events to set in `notifications`.
+//! Every operation completes without waiting, under the store's lock, and queues the events to set
+//! in `notifications`.
 //!
 //! ```text
 //!   publish ─▶ ready ──1──▶ taken ──2──▶ (gone)        1 deliver_ready   2 ack, bury
@@ -8,8 +9,9 @@
 //!                └─────3──────┘
 //! ```
 //!
-//! A message is taken for a consumer when the consumer asks for one, or waits for one. The message is then in the
-//! consumer's `arrived` until the next `next`, so an interruption in between loses nothing.
+//! A message is taken for a consumer when the consumer asks for one, or waits for one. The message
+//! is then in the consumer's `arrived` until the next `next`, so an interruption in between loses
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -414,7 +416,8 @@ impl StoreState {
 
     /// Removes a consumer, and requeues its messages at their old positions.
     ///
-    /// A consumer may be dropped outside any kernel, where there is no clock; so the others are notified to ask again.
+    /// A consumer may be dropped outside any kernel, where there is no clock; so the others are
+    /// notified to ask again.
     pub(crate) fn remove_consumer(&mut self, id: u64) {
         self.stop_waiting(id);
         let Some(consumer) = self.consumers.remove(&id) else { return };

@@ -1,8 +1,8 @@
 //! The bus on RabbitMQ: Celery's exchanges and queues, so that Celery's workers and tools share it.
 //!
-//! Messages go over one channel of the connection that publishes, without confirms; each subscription has a queue and a
-//! channel of its own. A subscription acknowledges what it has read, so a slow reader holds few messages, and the rest
-//! expires at the broker.
+//! Messages go over one channel of the connection that publishes, without confirms; each
+//! subscription has a queue and a channel of its own. A subscription acknowledges what it has read,
+//! so a slow reader holds few messages, and the rest expires at the broker.
 
 use std::fmt;
 use std::time::Duration;

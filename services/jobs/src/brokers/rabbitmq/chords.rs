@@ -1,18 +1,23 @@
 //! Chords: a queue for each, which has the outcomes of the members that have ended.
 //!
-//! A member publishes its outcome to the queue, then counts the queue's messages. If there are as many as members, it takes
-//! them all; whoever has all of them sends the job that follows, and deletes the queue.
+//! A member publishes its outcome to the queue, then counts the queue's messages. If there are as
+//! many as members, it takes them all; whoever has all of them sends the job that follows, and
+//! deletes the queue.
 //!
-//! * **One caller takes them**: as an exclusive consumer, with a channel of its own. It keeps consumer and messages until it has
-//!   deleted the queue. If it gives up or is lost, its channel ends: RabbitMQ's queue then removes the consumer and requeues
-//!   the messages in one step.
-//! * **No chord is left**: a member's own message is acknowledged after its call here has returned. The call returns without
-//!   the members only if it has counted too few at a moment without a consumer. All messages of the queue were ready
-//!   then, so a member was missing, which counts later. While there is a consumer, the call counts again.
-//! * **No member counts twice**: the caller that takes the messages acknowledges, and so removes, duplicates of a member.
-//! * **The job that follows is sent once, or again with the same id**, if a caller is lost before it has deleted the queue.
+//! * **One caller takes them**: as an exclusive consumer, with a channel of its own. It keeps
+//!   consumer and messages until it has deleted the queue. If it gives up or is lost, its channel
+//!   ends: RabbitMQ's queue then removes the consumer and requeues the messages in one step.
+//! * **No chord is left**: a member's own message is acknowledged after its call here has returned.
+//!   The call returns without the members only if it has counted too few at a moment without a
+//!   consumer. All messages of the queue were ready then, so a member was missing, which counts
+//!   later. While there is a consumer, the call counts again.
+//! * **No member counts twice**: the caller that takes the messages acknowledges, and so removes,
+//!   duplicates of a member.
+//! * **The job that follows is sent once, or again with the same id**, if a caller is lost before
+//!   it has deleted the queue.
 //!
-//! The queue is a classic one, whose count is exact at any moment; that of a quorum queue lags behind.
+//! The queue is a classic one, whose count is exact at any moment; that of a quorum queue lags
+//! behind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +48,8 @@ pub(crate) fn chord_queue(chord: &str) -> String {
     format!("pikake.chord.{chord}")
 }
 
-/// A channel that may consume the queue of a chord. Its end requeues what it has, also that of an interrupted call.
+/// A channel that may consume the queue of a chord. Its end requeues what it has, also that of an
+/// interrupted call.
 struct Taking {
     channel: Channel,
     consumer: Option<Consumer>,
@@ -52,14 +58,16 @@ struct Taking {
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        // Before the consumer and the receipts are dropped: each of them would tell the broker on its own, and another
-        // caller could count between the end of the consumer and the return of the messages.
+        // Before the consumer and the receipts are dropped: each of them would tell the broker on
+        // its own, and another caller could count between the end of the consumer and the return of
+        // the messages.
         drop(self.channel.close());
     }
 }
 
 impl Taking {
-    /// Takes all messages, as the only consumer, and removes duplicates of a member. `None` if the queue has lost its consumer.
+    /// Takes all messages, as the only consumer, and removes duplicates of a member. `None` if the
+    /// queue has lost its consumer.
     async fn take(
         &mut self,
         queue: &str,
@@ -69,7 +77,8 @@ impl Taking {
         let consumer = self.consumer.insert(self.channel.consume(queue, options).await?);
         loop {
             match look(&self.channel, queue).await? {
-                // A channel is in order, so all messages have come. In a cluster, some may come later: too few are taken then.
+                // A channel is in order, so all messages have come. In a cluster, some may come
+                // later: too few are taken then.
                 (0, _) => break,
                 // The queue has lost its consumer.
                 (_, 0) => return Ok(None),
@@ -86,7 +95,8 @@ impl Taking {
                     members.insert((index, id), outcome);
                     self.taken.push(delivery.receipt);
                 }
-                // The second one of a member, or of a stranger. Stale: the connection was lost, and it has been requeued.
+                // The second one of a member, or of a stranger. Stale: the connection was lost, and
+                // it has been requeued.
                 _ => drop(delivery.ack()),
             }
         }

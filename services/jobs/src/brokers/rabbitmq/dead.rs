@@ -74,8 +74,8 @@ fn read(delivery: &Delivery) -> Message {
     message(&delivery.properties, delivery.body.clone(), wall_time())
 }
 
-/// Publishes dead messages again, all or those of one job, and then takes them from the dead. If the
-/// connection is lost in between, a message is in both queues. The others go back in the end.
+/// Publishes dead messages again, all or those of one job, and then takes them from the dead. If
+/// the connection is lost in between, a message is in both queues. The others go back in the end.
 pub(crate) async fn replay(
     channel: &Channel,
     queue: &str,
@@ -87,7 +87,8 @@ pub(crate) async fn replay(
     let mut replayed = 0;
     let (mut unseen, _) = look(channel, &dead_queue(queue)).await?;
     while let Some(delivery) = get(channel, queue, 1).await?.pop() {
-        // The messages that were there at the beginning come first, whatever clock their time is of.
+        // The messages that were there at the beginning come first, whatever clock their time is
+        // of.
         let was_there = unseen > 0;
         unseen = unseen.saturating_sub(1);
         if !was_there && time_of(&delivery.properties, SINCE).is_some_and(|since| since > begun) {

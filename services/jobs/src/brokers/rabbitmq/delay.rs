@@ -1,9 +1,10 @@
-//! Queues in which messages wait for their time, at the broker: those of Celery's native delayed delivery, which all
-//! applications and both libraries share, and nine for parts of a second.
+//! Queues in which messages wait for their time, at the broker: those of Celery's native delayed
+//! delivery, which all applications and both libraries share, and nine for parts of a second.
 //!
-//! A delay is a binary number of seconds. For each of its bits there is a queue whose messages live for that power of
-//! two, and then go on; so all messages of a queue wait equally long, and none is held up by the one before it. The
-//! bits are the first words of the routing key, and the name of the queue to come to is the rest:
+//! A delay is a binary number of seconds. For each of its bits there is a queue whose messages live
+//! for that power of two, and then go on; so all messages of a queue wait equally long, and none is
+//! held up by the one before it. The bits are the first words of the routing key, and the name of
+//! the queue to come to is the rest:
 //!
 //! ```text
 //! 5.3 s for `mail`: the key is 0.….0.1.0.1.mail
@@ -47,8 +48,8 @@ fn tenths_name(tenths: u128) -> String {
     format!("pikake_delayed_{tenths}00ms")
 }
 
-/// Where a message goes in, and under which key, to be in its queue from that moment on. `None`: the
-/// moment is too far ahead.
+/// Where a message goes in, and under which key, to be in its queue from that moment on. `None`:
+/// the moment is too far ahead.
 pub(crate) fn route(queue: &str, length: Duration) -> Option<(String, String)> {
     let units = length.as_nanos().div_ceil(UNIT.as_nanos()).max(1);
     let (seconds, tenths) = (units / TENTHS, units % TENTHS);
@@ -111,8 +112,8 @@ fn levels() -> impl Iterator<Item = Level> {
 /// So many channels declare side by side: a broker grants a number of them.
 const LANES: usize = 8;
 
-/// Declares all that delays need, as Celery does, some queues side by side: one after the other, these would be 150
-/// round trips, which is more than the life of some workers.
+/// Declares all that delays need, as Celery does, some queues side by side: one after the other,
+/// these would be 150 round trips, which is more than the life of some workers.
 pub(crate) async fn make(connection: &Connection) -> Result<(), Error> {
     let first = (0..LANES).map(|lane| {
         let connection = connection.clone();
@@ -147,8 +148,8 @@ async fn in_lanes<T: 'static>(
         .collect()
 }
 
-/// Declares one queue with its exchange. A queue of Celery's may be a classic one, which costs the channel; the next one
-/// is returned.
+/// Declares one queue with its exchange. A queue of Celery's may be a classic one, which costs the
+/// channel; the next one is returned.
 async fn make_level(
     connection: &Connection,
     mut channel: Channel,
@@ -207,8 +208,8 @@ pub(crate) async fn count(
     Ok(delayed)
 }
 
-/// Removes the messages that wait for one queue, and returns how many. Those of others are held meanwhile, and may come
-/// as much later.
+/// Removes the messages that wait for one queue, and returns how many. Those of others are held
+/// meanwhile, and may come as much later.
 pub(crate) async fn purge(
     channel: impl AsyncFn() -> Result<Channel, BrokerError>,
     queue: &str,

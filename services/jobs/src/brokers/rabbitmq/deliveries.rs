@@ -119,7 +119,8 @@ impl Deliveries for AmqpDeliveries {
                 (None, Some(consumer)) => match consumer.next().await {
                     Ok(incoming) => incoming,
                     // As when its queue moves, or a job has held a message for longer than the
-                    // broker allows. Another consumer may be made; if that is refused, it is told then.
+                    // broker allows. Another consumer may be made; if that is refused, it is told
+                    // then.
                     Err(error @ (Error::ConsumerCancelled | Error::ChannelClosed(_))) => {
                         tracing::warn!(queue = %self.queue, %error, "a consumer has ended");
                         return Ok(None);
@@ -155,7 +156,8 @@ impl Drop for AmqpDeliveries {
             // The broker is told first; else it would send them here again.
             drop(consumer);
         }
-        // In the order in which they came, for they are delivered again in the order of their return.
+        // In the order in which they came, for they are delivered again in the order of their
+        // return.
         self.unsettled.leave(self.session);
         self.left.clear();
     }

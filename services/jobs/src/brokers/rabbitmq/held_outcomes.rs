@@ -1,12 +1,14 @@
 //! Outcomes that are kept during an alarm, so that their jobs need not wait for its end.
 //!
-//! In an alarm RabbitMQ takes no messages. Over a connection that publishes nothing it still delivers, and takes
-//! acknowledgements. If the message of a job stayed unacknowledged until its outcome is sent, a queue of awaited jobs would
-//! not drain, and an alarm that ends when the queue has drained would never end. So outcomes are kept here up to a bound, and
-//! their jobs are acknowledged.
+//! In an alarm RabbitMQ takes no messages. Over a connection that publishes nothing it still
+//! delivers, and takes acknowledgements. If the message of a job stayed unacknowledged until its
+//! outcome is sent, a queue of awaited jobs would not drain, and an alarm that ends when the queue
+//! has drained would never end. So outcomes are kept here up to a bound, and their jobs are
+//! acknowledged.
 //!
-//! An outcome is lost with the process, as RabbitMQ loses it when it restarts: outcomes are transient messages. What a job
-//! leads to besides (the jobs that follow it, a retry, a dead letter) is never kept, but waits for the broker.
+//! An outcome is lost with the process, as RabbitMQ loses it when it restarts: outcomes are
+//! transient messages. What a job leads to besides (the jobs that follow it, a retry, a dead
+//! letter) is never kept, but waits for the broker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -47,8 +49,8 @@ pub(crate) struct HeldOutcomes {
 }
 
 impl HeldOutcomes {
-    /// Sends an outcome. If the broker takes none, keeps a final one, if there is room, and drops another: a later one
-    /// replaces it, and progress would take the room of the ends.
+    /// Sends an outcome. If the broker takes none, keeps a final one, if there is room, and drops
+    /// another: a later one replaces it, and progress would take the room of the ends.
     pub(crate) async fn send(
         self: &Rc<Self>,
         publisher: &Rc<Publisher>,

@@ -15,12 +15,12 @@ use crate::message::Message;
 use crate::wire::request::{DELIVERIES, UNIQUE};
 
 /// When the message is worth nothing any more, in milliseconds since 1970. AMQP's `expiration` is a
-/// length, of which a reader cannot know when it began; and in a delay queue it would be taken for one
-/// of the waiting.
+/// length, of which a reader cannot know when it began; and in a delay queue it would be taken for
+/// one of the waiting.
 const EXPIRES: &str = "pikake_expires";
 
-/// RabbitMQ refuses a length of decades, so it is not told of what expires so late: whether it has, a
-/// worker sees.
+/// RabbitMQ refuses a length of decades, so it is not told of what expires so late: whether it has,
+/// a worker sees.
 const LONGEST_EXPIRATION: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Why a message is among the dead,
@@ -32,8 +32,8 @@ pub(crate) const SINCE: &str = "pikake_since";
 /// How often a quorum queue has delivered the message before.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 
-/// What brokers write into the headers on a message's way, or act upon: it is of that way, not of the
-/// message, and would be wrong when it is sent again. Other headers in `x-` are the sender's.
+/// What brokers write into the headers on a message's way, or act upon: it is of that way, not of
+/// the message, and would be wrong when it is sent again. Other headers in `x-` are the sender's.
 const BROKERS_OWN: [&str; 9] = [
     "x-death",
     DELIVERY_COUNT,
@@ -54,8 +54,9 @@ fn is_brokers_own(name: &str) -> bool {
     BROKERS_OWN.contains(&name) || BROKERS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The properties of a persistent message that waits in its queue. RabbitMQ drops expired messages and notifies nobody, so
-/// only a message whose end nobody learns of has an `expiration`. A worker revokes the job of any other expired message.
+/// The properties of a persistent message that waits in its queue. RabbitMQ drops expired messages
+/// and notifies nobody, so only a message whose end nobody learns of has an `expiration`. A worker
+/// revokes the job of any other expired message.
 pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Properties, Error> {
     let mut properties = headless(message, now)?;
     if let Some(expires) = message.expires.filter(|_| !is_end_wanted(message)) {
@@ -67,7 +68,8 @@ pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Propertie
     Ok(properties)
 }
 
-/// Whether the end of the message's job matters to anybody: a waiter, here or in Redis, or the senders of unique jobs.
+/// Whether the end of the message's job matters to anybody: a waiter, here or in Redis, or the
+/// senders of unique jobs.
 fn is_end_wanted(message: &Message) -> bool {
     message.reply_to.as_deref().is_some_and(|to| !to.is_empty())
         || job_with_outcome(message).is_some()
@@ -146,8 +148,8 @@ pub(crate) fn message(properties: &Properties, body: Vec<u8>, now: SystemTime) -
     }
 }
 
-/// How often a message was delivered before, and whether the broker or a header counts the latest time. A classic queue
-/// tells only that there was one.
+/// How often a message was delivered before, and whether the broker or a header counts the latest
+/// time. A classic queue tells only that there was one.
 pub(crate) fn attempt(properties: &Properties, redelivered: bool) -> (u32, bool) {
     let count = |name| {
         let count = json(properties.headers().as_ref()?.inner().get(name)?).as_u64()?;

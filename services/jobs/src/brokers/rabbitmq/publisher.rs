@@ -1,21 +1,22 @@
 //! How messages are published, and sent again when they are lost.
 //!
-//! All messages go over one channel, many of them at a time. A message that RabbitMQ refuses (too large,
-//! no such exchange) closes the channel, and one that RabbitMQ fails at closes the connection. Both take
-//! the confirms of all messages under way with them, and RabbitMQ does not say which message it was. The
-//! contract:
+//! All messages go over one channel, many of them at a time. A message that RabbitMQ refuses (too
+//! large, no such exchange) closes the channel, and one that RabbitMQ fails at closes the
+//! connection. Both take the confirms of all messages under way with them, and RabbitMQ does not
+//! say which message it was. The contract:
 //!
-//! * **A message that was under way is sent again, by itself**: retries go one after the other, with no
-//!   other message of this publisher under way. If the channel or the connection is closed twice more, this
-//!   message is to blame, and its caller gets the broker's error. (Once may be for a message whose caller
-//!   was interrupted.) The error is uncertain: the first attempt may have arrived.
-//! * **No message fails because of another one.** It may arrive twice. A message that waits behind retries
-//!   comes to its limit only when none of them ends for that long. A retry waits for its confirm half as
-//!   long at most.
+//! * **A message that was under way is sent again, by itself**: retries go one after the other,
+//!   with no other message of this publisher under way. If the channel or the connection is closed
+//!   twice more, this message is to blame, and its caller gets the broker's error. (Once may be for
+//!   a message whose caller was interrupted.) The error is uncertain: the first attempt may have
+//!   arrived.
+//! * **No message fails because of another one.** It may arrive twice. A message that waits behind
+//!   retries comes to its limit only when none of them ends for that long. A retry waits for its
+//!   confirm half as long at most.
 //! * **A retry costs no answers.** It goes over a channel that no answer is to come to.
-//! * **What no broker takes is not sent**: malformed names, and properties and bodies that are too large,
-//!   are refused by the client. An answer is dropped if its name is malformed, or has ended a connection
-//!   (RabbitMQ 3.10 fails at a name whose node is not running).
+//! * **What no broker takes is not sent**: malformed names, and properties and bodies that are too
+//!   large, are refused by the client. An answer is dropped if its name is malformed, or has ended
+//!   a connection (RabbitMQ 3.10 fails at a name whose node is not running).
 //!
 //! When a connection is lost without an error of the broker's, the client sends its messages again.
 
@@ -45,7 +46,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(1);
 /// How many names that have ended a connection, or that no queue has, are remembered.
 const MOST_REJECTED: usize = 100;
 
-/// How long the queue for the message that brings our name to answer to lives without a use, in milliseconds.
+/// How long the queue for the message that brings our name to answer to lives without a use, in
+/// milliseconds.
 const ADDRESS_QUEUE_MILLIS: i32 = 60_000;
 
 /// A message that is about to be sent.
@@ -58,7 +60,8 @@ pub(crate) enum Prepared<'a> {
 
 pub(crate) struct Publisher {
     shared: SharedChannel,
-    /// Held for reading while a message is under way, and for writing while a lost one is sent again.
+    /// Held for reading while a message is under way, and for writing while a lost one is sent
+    /// again.
     order: RwLock<()>,
     /// How many messages were sent and have an outcome.
     progress: Cell<u64>,
@@ -98,8 +101,9 @@ impl Publisher {
         self.shared.read(&self.replies, &WaitLimit::new(self.wait_limit)).await
     }
 
-    /// Expects the outcome of a job that others send. Returns the name to answer to, which RabbitMQ puts in the place of
-    /// [`REPLY_TO`] when a message is published: a message to ourselves brings it.
+    /// Expects the outcome of a job that others send. Returns the name to answer to, which RabbitMQ
+    /// puts in the place of [`REPLY_TO`] when a message is published: a message to ourselves brings
+    /// it.
     pub(crate) async fn expect_later(&self, job: &JobId) -> Result<String, BrokerError> {
         loop {
             self.read().await?;
@@ -154,8 +158,8 @@ impl Publisher {
         Ok(got.and_then(|got| got.properties.reply_to().as_ref().map(ToString::to_string)))
     }
 
-    /// Publishes a message, which `asks` for the outcome of that job. It is prepared each time that it is
-    /// sent, when nothing is left to wait for.
+    /// Publishes a message, which `asks` for the outcome of that job. It is prepared each time that
+    /// it is sent, when nothing is left to wait for.
     pub(crate) async fn publish<'a>(
         &self,
         asks: Option<&JobId>,
@@ -172,7 +176,8 @@ impl Publisher {
         let _by_itself = self.turn(|| self.order.write()).await.map_err(Unsent::uncertain)?;
         let mut sent = self.send_once(asks, &prepare, true).await;
         if matches!(sent, Err(Unsent { lost: Some(_), .. })) && !self.is_closed() {
-            // A publisher that was interrupted may have left a message under way. That one is lost now, too.
+            // A publisher that was interrupted may have left a message under way. That one is lost
+            // now, too.
             sent = self.send_once(asks, &prepare, true).await;
         }
         // The message may have arrived the first time, before another one closed the channel.
@@ -285,9 +290,9 @@ impl Publisher {
         self.publish(None, || Ok(Prepared::Message(prepare()?))).await.map_err(Into::into)
     }
 
-    /// Sends an answer. An answer that nobody takes is no error: the sender has ended, or looks for it elsewhere, which the
-    /// log says once for each name. One to a name that ends the connection is
-    /// dropped: its job would be delivered again, and end the next connection.
+    /// Sends an answer. An answer that nobody takes is no error: the sender has ended, or looks for
+    /// it elsewhere, which the log says once for each name. One to a name that ends the connection
+    /// is dropped: its job would be delivered again, and end the next connection.
     pub(crate) async fn answer(
         &self,
         to: &str,

@@ -8,8 +8,8 @@ use pikake_amqp::{Channel, Error, Message as Publishing, QueueOptions as AmqpQue
 use crate::broker::{BrokerError, Counts, QueueOptions};
 use crate::brokers::rabbitmq::error::{NOT_FOUND, PRECONDITION_FAILED};
 
-/// RabbitMQ 4 drops a message for good that was delivered so often, 20 times unless it is told. Whether
-/// a job has been tried often enough is for its worker to say, which buries it.
+/// RabbitMQ 4 drops a message for good that was delivered so often, 20 times unless it is told.
+/// Whether a job has been tried often enough is for its worker to say, which buries it.
 const DELIVERY_LIMIT: i64 = 1_000_000;
 
 pub(crate) fn dead_queue(queue: &str) -> String {
@@ -80,8 +80,8 @@ pub(crate) async fn declare(
     Ok(there)
 }
 
-/// Whether a queue that could not be declared differs in the limit of deliveries: Celery sets none for its quorum queues,
-/// and earlier versions of pikake set one for each.
+/// Whether a queue that could not be declared differs in the limit of deliveries: Celery sets none
+/// for its quorum queues, and earlier versions of pikake set one for each.
 fn differs_in_limit(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.text.contains("'x-delivery-limit'"))
 }
@@ -95,8 +95,9 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The options of a queue that could not be declared with these, as it is there and another one; `None` if that is not
-    /// why. AMQP has no way to ask, so it is what the broker does not like about the attempt.
+    /// The options of a queue that could not be declared with these, as it is there and another
+    /// one; `None` if that is not why. AMQP has no way to ask, so it is what the broker does not
+    /// like about the attempt.
     fn corrected(self, error: &Error) -> Option<Self> {
         /// Quorum queues have one value of each.
         const OF_THE_KIND: [&str; 4] = ["x-queue-type", "durable", "exclusive", "auto_delete"];
@@ -112,8 +113,8 @@ impl Found {
     }
 }
 
-/// The number in a text of RabbitMQ's such as `received none but current is the value '9' of type 'signedint'`, or
-/// `received '5' but current is '9'`.
+/// The number in a text of RabbitMQ's such as `received none but current is the value '9' of type
+/// 'signedint'`, or `received '5' but current is '9'`.
 fn there(text: &str) -> Option<u8> {
     let (_, current) = text.rsplit_once("current is ")?;
     match current.split('\'').nth(1) {
@@ -136,7 +137,8 @@ pub(crate) fn is_not_found(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.code == NOT_FOUND)
 }
 
-/// Whether somebody else consumes the queue alone. A missing permission has the same number, and another text: "access to".
+/// Whether somebody else consumes the queue alone. A missing permission has the same number, and
+/// another text: "access to".
 pub(crate) fn is_consumed(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.text.starts_with("ACCESS_REFUSED - queue '"))
 }
@@ -147,7 +149,8 @@ pub(crate) async fn look(channel: &Channel, queue: &str) -> Result<(u64, u64), E
     Ok((found.messages.into(), found.consumers.into()))
 }
 
-/// Ready, dead, consumers. The channel is closed if the queue was made by somebody else and has no dead.
+/// Ready, dead, consumers. The channel is closed if the queue was made by somebody else and has no
+/// dead.
 pub(crate) async fn counts(channel: &Channel, queue: &str) -> Result<Counts, BrokerError> {
     let (ready, consumers) = look(channel, queue).await?;
     let dead = match look(channel, &dead_queue(queue)).await {

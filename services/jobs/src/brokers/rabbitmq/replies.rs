@@ -1,8 +1,8 @@
 //! Outcomes that come back by RabbitMQ's direct reply-to.
 //!
-//! The answers come to the channel that published the question. One task of each channel reads them, and
-//! a table has the outcomes that are expected. A question that was asked over a channel or a connection
-//! that is lost is not answered any more.
+//! The answers come to the channel that published the question. One task of each channel reads
+//! them, and a table has the outcomes that are expected. A question that was asked over a channel
+//! or a connection that is lost is not answered any more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,8 +22,9 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug, Default)]
 struct Expected {
     outcome: Option<Outcome>,
-    /// The channel over which the answer comes, and the epoch of its connection; set once the broker has
-    /// the question, until the answer has come or is lost. Meanwhile the channel stays open.
+    /// The channel over which the answer comes, and the epoch of its connection; set once the
+    /// broker has the question, until the answer has come or is lost. Meanwhile the channel stays
+    /// open.
     asked_over: Option<(Rc<ReplyReader>, u64)>,
     /// Whether that channel is lost.
     is_lost: bool,
@@ -98,8 +99,8 @@ impl Replies {
         Rc::strong_count(&self.living) - 1
     }
 
-    /// The broker has had the question over that channel, in that epoch of the connection. The channel may
-    /// be lost by now.
+    /// The broker has had the question over that channel, in that epoch of the connection. The
+    /// channel may be lost by now.
     pub(crate) fn set_asked(&self, job: &JobId, over: &Rc<ReplyReader>, epoch: u64) {
         let mut table = self.table.borrow_mut();
         if let Some(expected) = table.get_mut(job).filter(|expected| !expected.is_over()) {
@@ -173,8 +174,8 @@ async fn read(mut consumer: Consumer, table: Weak<Table>, number: u64) {
     set_lost(&table, number, |_| true);
 }
 
-/// What was asked over that channel in a lost epoch is not answered any more. What is still to be asked goes
-/// over another channel.
+/// What was asked over that channel in a lost epoch is not answered any more. What is still to be
+/// asked goes over another channel.
 fn set_lost(table: &Weak<Table>, number: u64, is_lost: impl Fn(u64) -> bool) {
     let Some(table) = table.upgrade() else { return };
     for expected in table.borrow_mut().values_mut() {

@@ -1,7 +1,7 @@
 //! The route of a message into its queue, at once or later.
 //!
-//! [`Routes`] has the queues that were declared here, and those among them to which delayed messages come. `delay.rs`
-//! has the scheme of delays.
+//! [`Routes`] has the queues that were declared here, and those among them to which delayed
+//! messages come. `delay.rs` has the scheme of delays.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -50,8 +50,9 @@ impl Routes {
         self.declared.borrow().get(queue)?.max_priority
     }
 
-    /// Lets the messages come to a declared queue that others delay: a Celery with quorum queues publishes such messages to
-    /// exchanges that workers are to declare. A classic queue only if there are such exchanges.
+    /// Lets the messages come to a declared queue that others delay: a Celery with quorum queues
+    /// publishes such messages to exchanges that workers are to declare. A classic queue only if
+    /// there are such exchanges.
     pub(crate) async fn accept_delayed(
         &self,
         connection: &Connection,

@@ -1,7 +1,7 @@
 //! The channel that messages are published over, and that the answers to them come to.
 //!
-//! The broker closes a channel for a message that it refuses, and all messages share one. So there is one
-//! channel after the other, and every publisher waits here for the next one, within a limit.
+//! The broker closes a channel for a message that it refuses, and all messages share one. So there
+//! is one channel after the other, and every publisher waits here for the next one, within a limit.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -16,8 +16,8 @@ use pikake_traps::{deadline_after, timeout_at};
 use crate::broker::BrokerError;
 use crate::brokers::rabbitmq::replies::{Replies, ReplyReader};
 
-/// How many channels may wait for answers at a time, of some two thousand that a broker grants. If the
-/// broker grants few, a quarter of them may wait.
+/// How many channels may wait for answers at a time, of some two thousand that a broker grants. If
+/// the broker grants few, a quarter of them may wait.
 const MOST_REPLY_CHANNELS: usize = 256;
 
 /// How long a message waits to be sent, over all of its waits together.
@@ -100,8 +100,9 @@ impl SharedChannel {
         self.current.borrow().clone()
     }
 
-    /// The current channel, or the next one if the current one is closed. A message that `may_close` its
-    /// channel gets one to which no answers are to come, up to [`MOST_REPLY_CHANNELS`].
+    /// The current channel, or the next one if the current one is closed. A message that
+    /// `may_close` its channel gets one to which no answers are to come, up to
+    /// [`MOST_REPLY_CHANNELS`].
     pub(crate) async fn open(
         &self,
         replies: &Replies,

@@ -1,14 +1,17 @@
 //! The locks of unique jobs: a queue for each key, which takes one message.
 //!
-//! The queue has `x-max-length` 1 and refuses further messages (`reject-publish`), so of several senders the broker confirms
-//! one. The message is the lock. It ends by the queue's `x-message-ttl`; to release it, the queue is deleted. What holds:
+//! The queue has `x-max-length` 1 and refuses further messages (`reject-publish`), so of several
+//! senders the broker confirms one. The message is the lock. It ends by the queue's
+//! `x-message-ttl`; to release it, the queue is deleted. What holds:
 //!
-//! * **Of two senders, one gets the lock**: the broker decides in one queue. A sender whose connection is lost while it takes the
-//!   lock may find its own lock when it sends again: its job is not sent, and the error is that of a duplicate.
-//! * **The holder is not known**: a reader that took the message to look at it would leave the queue empty meanwhile.
-//! * **A released lock is that of the job**, unless it has ended by its time and another job has it: so a lock that is about to
-//!   end is left to end. Clocks of workers and senders that differ by more than [`MARGIN`] make that wrong, and so does a job
-//!   that runs twice.
+//! * **Of two senders, one gets the lock**: the broker decides in one queue. A sender whose
+//!   connection is lost while it takes the lock may find its own lock when it sends again: its job
+//!   is not sent, and the error is that of a duplicate.
+//! * **The holder is not known**: a reader that took the message to look at it would leave the
+//!   queue empty meanwhile.
+//! * **A released lock is that of the job**, unless it has ended by its time and another job has
+//!   it: so a lock that is about to end is left to end. Clocks of workers and senders that differ
+//!   by more than [`MARGIN`] make that wrong, and so does a job that runs twice.
 //! * **Nothing is left**: an unused queue is deleted after the length and [`MARGIN`].
 
 use std::time::{Duration, SystemTime};

@@ -1,10 +1,9 @@
 //! AMQP's values and tables as JSON, and JSON as AMQP's.
 //!
-//! Headers are made of this. What AMQP knows and JSON
-//! does not is read so that nothing is refused, and sent again as it came as far as anybody could tell:
-//! integers of all widths become numbers, timestamps seconds, decimals floats; a text that is not
-//! UTF-8 becomes an object with its octets in hexadecimal, and its octets again. An integer that AMQP
-//! has no room for is not sent.
+//! Headers are made of this. What AMQP knows and JSON does not is read so that nothing is refused,
+//! and sent again as it came as far as anybody could tell: integers of all widths become numbers,
+//! timestamps seconds, decimals floats; a text that is not UTF-8 becomes an object with its octets
+//! in hexadecimal, and its octets again. An integer that AMQP has no room for is not sent.
 
 use pikake_amqp::{Array, Error, Table, Value, short};
 use serde_json::{Map, Number, Value as Json};

@@ -1,7 +1,9 @@
-//! The bus in a database: messages are rows that each process reads from the table, and removed after a minute.
+//! The bus in a database: messages are rows that each process reads from the table, and removed
+//! after a minute.
 //!
-//! A subscriber is a row as well, with the time at which its process last said that it lives. Without subscribers no message is
-//! written. The thread of the database looks for messages when it looks for those of other processes (`maintenance.rs`).
+//! A subscriber is a row as well, with the time at which its process last said that it lives.
+//! Without subscribers no message is written. The thread of the database looks for messages when it
+//! looks for those of other processes (`maintenance.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -30,7 +32,8 @@ const UNREAD_LIMIT: usize = 10_000;
 const FACTS: i64 = 50_000;
 const FACT_LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// Programs that do not know these tables leave them alone, so they are no part of the schema's version.
+/// Programs that do not know these tables leave them alone, so they are no part of the schema's
+/// version.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS notice (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -127,7 +130,8 @@ impl ThreadBus {
         if self.until_alive() != Some(Duration::ZERO) {
             return Ok(());
         }
-        // The whole row, since another process may have removed it: the wall clock steps, and processes are stopped.
+        // The whole row, since another process may have removed it: the wall clock steps, and
+        // processes are stopped.
         let sql = "INSERT INTO subscriber (id, topic, name, alive) VALUES (?1, ?2, ?3, ?4) \
                    ON CONFLICT (id) DO UPDATE SET alive = ?4";
         let mut alive = db.prepare_cached(sql)?;
@@ -204,7 +208,8 @@ impl Bus for SqliteBroker {
     ) -> LocalFuture<'a, Result<Box<dyn Notices>, BrokerError>> {
         let name = name.to_owned();
         Box::pin(async move {
-            // Made first: if this is interrupted, its drop removes the row that the thread inserts all the same.
+            // Made first: if this is interrupted, its drop removes the row that the thread inserts
+            // all the same.
             let notices = SqliteNotices { id: Arc::default(), opened: self.0.clone() };
             let link = &notices.opened.link;
             let (row, id) = (name.clone(), notices.id.clone());

@@ -1,7 +1,8 @@
-//! The state of a database's thread: the consumers of this process, and the messages that they hold.
+//! The state of a database's thread: the consumers of this process, and the messages that they
+//! hold.
 //!
-//! Its methods run inside of a transaction, and their changes take effect when the transaction has been committed. The
-//! thread's loop (`thread.rs`) decides when a transaction begins.
+//! Its methods run inside of a transaction, and their changes take effect when the transaction has
+//! been committed. The thread's loop (`thread.rs`) decides when a transaction begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -134,8 +135,8 @@ impl Database {
         self.full.insert(queue);
     }
 
-    /// Fails if the path leads to the file no longer: SQLite would go on with one that no other process finds, and that is
-    /// gone at the end.
+    /// Fails if the path leads to the file no longer: SQLite would go on with one that no other
+    /// process finds, and that is gone at the end.
     pub(crate) fn check_file(&self) -> Result<()> {
         match file_id(&self.path).is_ok_and(|file| file == self.file) {
             true => Ok(()),
@@ -252,8 +253,8 @@ impl Database {
         Ok(())
     }
 
-    /// Removes the next messages after the id `after` that no consumer holds, and stores the outcomes of their jobs. Returns
-    /// their number and the last id.
+    /// Removes the next messages after the id `after` that no consumer holds, and stores the
+    /// outcomes of their jobs. Returns their number and the last id.
     pub(crate) fn purge(
         &mut self,
         queue: i64,
@@ -276,7 +277,8 @@ impl Database {
 
     /// Gives the messages to the consumers in turn.
     fn distribute(&mut self, taken: Vec<Taken>, mut room: Vec<(u64, usize)>) {
-        // Begins with another consumer each time: else one would get all messages that come one by one.
+        // Begins with another consumer each time: else one would get all messages that come one by
+        // one.
         let count = room.len();
         room.rotate_left(self.tags as usize % count);
         let mut next = 0;
@@ -392,7 +394,8 @@ impl Database {
         self.consumers.values().any(|consumer| consumer.room() > 0)
     }
 
-    /// When the next delayed message is due in a queue of a consumer with room, unless the queue may have ready ones already.
+    /// When the next delayed message is due in a queue of a consumer with room, unless the queue
+    /// may have ready ones already.
     pub(crate) fn next_due(&self) -> Option<i64> {
         let waiting = self
             .consumers

@@ -1,13 +1,15 @@
 //! The lease under which an open database holds the messages that its consumers have taken.
 //!
-//! A process that holds messages renews its lease by a heartbeat every third of it. When a lease has expired, the heartbeat
-//! of any other process ends the lease, and requeues its messages: `kill -9` delays them for the length of a lease at most.
-//! A process that hung finds at its next heartbeat that its lease has ended; until then its acknowledgements fail.
+//! A process that holds messages renews its lease by a heartbeat every third of it. When a lease
+//! has expired, the heartbeat of any other process ends the lease, and requeues its messages:
+//! `kill -9` delays them for the length of a lease at most. A process that hung finds at its next
+//! heartbeat that its lease has ended; until then its acknowledgements fail.
 //!
-//! Leases are in the database's time. Only heartbeats advance that time, each by what its process has measured with the
-//! monotonic clock since its previous heartbeat. The wall clock has no part in it, so setting the clock ends no lease. A
-//! process counts half a lease between two heartbeats at most, and only committed heartbeats count: when all processes were
-//! stopped together, or none could write, each has time to renew its lease before another process ends it.
+//! Leases are in the database's time. Only heartbeats advance that time, each by what its process
+//! has measured with the monotonic clock since its previous heartbeat. The wall clock has no part
+//! in it, so setting the clock ends no lease. A process counts half a lease between two heartbeats
+//! at most, and only committed heartbeats count: when all processes were stopped together, or none
+//! could write, each has time to renew its lease before another process ends it.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +18,8 @@ use rusqlite::{Connection, Result};
 use crate::brokers::sqlite::row::micros_of;
 use crate::brokers::sqlite::statements as sql;
 
-/// The longest pause before a heartbeat that failed is retried. After a pause of all processes, the holder of a lease has at
-/// least a sixth of the lease left.
+/// The longest pause before a heartbeat that failed is retried. After a pause of all processes, the
+/// holder of a lease has at least a sixth of the lease left.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Lease {
@@ -72,8 +74,8 @@ impl Lease {
         RETRY_PAUSE.min(self.length / 12)
     }
 
-    /// Advances the database's time, renews the lease (or ends it, if the process holds no messages) and ends the expired
-    /// leases of other processes; `true` if there were any.
+    /// Advances the database's time, renews the lease (or ends it, if the process holds no
+    /// messages) and ends the expired leases of other processes; `true` if there were any.
     pub(crate) fn heartbeat(&mut self, db: &Connection, holds_messages: bool) -> Result<bool> {
         let now = self.advance_clock(db)?;
         if !holds_messages {

@@ -1,5 +1,5 @@
-//! The work that the thread of a database does without a call, and its times: it looks for other processes' messages and
-//! outcomes, sends heartbeats, and removes old outcomes.
+//! The work that the thread of a database does without a call, and its times: it looks for other
+//! processes' messages and outcomes, sends heartbeats, and removes old outcomes.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use crate::brokers::sqlite::row::{micros_of, wall_now};
 use crate::brokers::sqlite::schema::failed;
 use crate::brokers::sqlite::statements::{self as sql, OUTCOME_LIFE};
 
-/// The pause between two looks after one that found something. It doubles with each look that finds nothing.
+/// The pause between two looks after one that found something. It doubles with each look that finds
+/// nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
 /// The longest pause between two looks. Half of it is the mean delay of another process' message.

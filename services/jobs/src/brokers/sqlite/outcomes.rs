@@ -24,8 +24,8 @@ pub(crate) struct Outcomes {
     committed_last: Option<i64>,
     /// Outcomes to deliver once the transaction has been committed.
     stored: Vec<(JobId, Outcome)>,
-    /// How much longer than [`OUTCOME_LIFE`] outcomes are kept, in microseconds; negative: how much shorter. They are dated
-    /// ahead or back by it.
+    /// How much longer than [`OUTCOME_LIFE`] outcomes are kept, in microseconds; negative: how much
+    /// shorter. They are dated ahead or back by it.
     pub(crate) ahead: i64,
 }
 
@@ -47,7 +47,8 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Reads the outcome of a job for a task that waits; from now on `look` reads what other processes store.
+    /// Reads the outcome of a job for a task that waits; from now on `look` reads what other
+    /// processes store.
     pub(crate) fn ask(&mut self, db: &Connection, job: &JobId) -> Result<Option<Outcome>> {
         if self.last.is_none() {
             self.last = Some(sql::last_outcome(db)?);
@@ -55,7 +56,8 @@ impl Outcomes {
         sql::outcome_of(db, &job.0, wall_now())
     }
 
-    /// Notifies the waiters of the outcomes that other processes have stored; `true` if there were any.
+    /// Notifies the waiters of the outcomes that other processes have stored; `true` if there were
+    /// any.
     pub(crate) fn look(&mut self, db: &Connection) -> Result<bool> {
         let Some(last) = self.last else { return Ok(false) };
         for (id, job) in sql::outcomes_after(db, last)? {
@@ -116,7 +118,8 @@ impl Watch {
         lock(&self.outcome).clone()
     }
 
-    /// Whether the outcome may have been stored and removed for its age since it was last looked for.
+    /// Whether the outcome may have been stored and removed for its age since it was last looked
+    /// for.
     pub(crate) fn may_be_gone(&self, now: i64) -> bool {
         self.known_missing.load(Ordering::Acquire) < now - micros_of(OUTCOME_LIFE)
     }

@@ -65,7 +65,8 @@ impl Row {
     }
 }
 
-/// The message of a row. Properties that are not JSON any more are left out, and the worker buries the message for that.
+/// The message of a row. Properties that are not JSON any more are left out, and the worker buries
+/// the message for that.
 pub(crate) fn message(properties: &str, expires: Option<i64>, body: Vec<u8>) -> Message {
     let read: Read = serde_json::from_str(properties).unwrap_or_default();
     Message {

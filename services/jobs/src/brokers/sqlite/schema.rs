@@ -1,5 +1,5 @@
-//! The database file: how it is opened, its tables, and what its errors mean. Versions of the program that share a database
-//! have to agree on this file alone.
+//! The database file: how it is opened, its tables, and what its errors mean. Versions of the
+//! program that share a database have to agree on this file alone.
 
 use std::io;
 use std::path::Path;
@@ -20,16 +20,18 @@ const SCHEMA_VERSION: i32 = 3;
 /// How long a statement waits for another process that writes; a transaction takes milliseconds.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between two tries. SQLite's own grow to 100 ms, and miss the gaps between the transactions of a busy process.
+/// The pause between two tries. SQLite's own grow to 100 ms, and miss the gaps between the
+/// transactions of a busy process.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// How many prepared statements are kept: all that there are.
 const STATEMENTS: usize = 80;
 
-/// Times are microseconds since 1970, but for `clock.now` and `lease.until`, which are the database's own time
-/// (`lease.rs`). `rank` is minus the priority. An `id` is never used again, and orders the messages of a rank; a delayed
-/// message gets a new one when its time has come. `message.taken_by` is the lease under which the message is held. An outcome
-/// is removed a day after its `since`, which lies ahead or back if the outcome is to be kept longer or shorter.
+/// Times are microseconds since 1970, but for `clock.now` and `lease.until`, which are the
+/// database's own time (`lease.rs`). `rank` is minus the priority. An `id` is never used again, and
+/// orders the messages of a rank; a delayed message gets a new one when its time has come.
+/// `message.taken_by` is the lease under which the message is held. An outcome is removed a day
+/// after its `since`, which lies ahead or back if the outcome is to be kept longer or shorter.
 const TABLES: &str = "
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,
@@ -78,7 +80,8 @@ CREATE TABLE outcome (
 CREATE INDEX outcome_since ON outcome (since);
 ";
 
-/// The members of chords. Made by the first one that ends, so that databases of this version get the table, too.
+/// The members of chords. Made by the first one that ends, so that databases of this version get
+/// the table, too.
 pub(crate) const CHORDS: &str = "
 CREATE TABLE IF NOT EXISTS chord (
     chord TEXT NOT NULL,
@@ -91,7 +94,8 @@ CREATE TABLE IF NOT EXISTS chord (
 CREATE INDEX IF NOT EXISTS chord_since ON chord (since);
 ";
 
-/// The locks of unique jobs. Made by the first one, so that databases of this version get the table, too.
+/// The locks of unique jobs. Made by the first one, so that databases of this version get the
+/// table, too.
 pub(crate) const LOCKS: &str = "
 CREATE TABLE IF NOT EXISTS unique_lock (
     key TEXT PRIMARY KEY,
@@ -103,8 +107,8 @@ CREATE INDEX IF NOT EXISTS unique_lock_ends ON unique_lock (ends);
 
 /// Opens the database, and makes it if there is none.
 ///
-/// WAL: readers never wait for the writer. `synchronous = FULL`: a transaction is on the disk when it
-/// has been committed, so neither a killed process nor a power failure loses what was confirmed.
+/// WAL: readers never wait for the writer. `synchronous = FULL`: a transaction is on the disk when
+/// it has been committed, so neither a killed process nor a power failure loses what was confirmed.
 pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     let fail = |error| failed(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -119,7 +123,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     let mut tries = 0;
     let mode: String = loop {
         match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
-            // Where two connections change the mode at once, SQLite fails without a call of the busy handler.
+            // Where two connections change the mode at once, SQLite fails without a call of the
+            // busy handler.
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && wait_for_writer(tries) =>

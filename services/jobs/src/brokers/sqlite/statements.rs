@@ -1,4 +1,5 @@
-//! The SQL of the broker: one function a statement, to be called inside of a transaction unless it only reads.
+//! The SQL of the broker: one function a statement, to be called inside of a transaction unless it
+//! only reads.
 
 use std::time::Duration;
 
@@ -134,8 +135,8 @@ pub(crate) fn remove(db: &Connection, id: i64, lease: i64) -> Result<bool> {
     Ok(db.prepare_cached(sql)?.execute([id, lease])? > 0)
 }
 
-/// Requeues a message that was taken under a lease, at its old position; `false` if it is held under that lease no more. A
-/// message that no consumer has seen does not count as delivered.
+/// Requeues a message that was taken under a lease, at its old position; `false` if it is held
+/// under that lease no more. A message that no consumer has seen does not count as delivered.
 pub(crate) fn put_back(db: &Connection, id: i64, lease: i64, was_seen: bool) -> Result<bool> {
     let sql = "UPDATE message SET taken_by = NULL, deliveries = deliveries - ?3 \
                WHERE id = ?1 AND taken_by = ?2";
@@ -221,7 +222,8 @@ pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> 
     })
 }
 
-/// Removes the next messages after the id `after` that no consumer holds; the answer is their ids and properties.
+/// Removes the next messages after the id `after` that no consumer holds; the answer is their ids
+/// and properties.
 pub(crate) fn purge(
     db: &Connection,
     queue: i64,
@@ -288,9 +290,10 @@ fn requeue_all(db: &Connection, lease: i64) -> Result<()> {
     db.prepare_cached(sql)?.execute([lease]).map(drop)
 }
 
-/// Stores an outcome, unless there is a better one; `false` if there is. The outcome of a job that has ended twice is dated
-/// ahead of others: two callers may have sent the job, and the one that forgets the outcome must not remove it for the other.
-/// All are dated ahead by `ahead`, to be kept longer than [`OUTCOME_LIFE`].
+/// Stores an outcome, unless there is a better one; `false` if there is. The outcome of a job that
+/// has ended twice is dated ahead of others: two callers may have sent the job, and the one that
+/// forgets the outcome must not remove it for the other. All are dated ahead by `ahead`, to be kept
+/// longer than [`OUTCOME_LIFE`].
 pub(crate) fn store(
     db: &Connection,
     job: &str,
@@ -349,7 +352,8 @@ pub(crate) fn forget_before(db: &Connection, before: i64) -> Result<()> {
     db.prepare_cached("DELETE FROM outcome WHERE since < ?1")?.execute([before]).map(drop)
 }
 
-/// Adds a member of a chord, once. Returns the places and outcomes of all members if they are there, and else none.
+/// Adds a member of a chord, once. Returns the places and outcomes of all members if they are
+/// there, and else none.
 pub(crate) fn join_chord(
     db: &Connection,
     member: &ChordMember,

@@ -1,4 +1,5 @@
-//! Faults that only the connection itself can simulate: a full disk, a read-only file, a failing read.
+//! Faults that only the connection itself can simulate: a full disk, a read-only file, a failing
+//! read.
 
 use pikake_kernel::Kernel;
 use pikake_traps::{sleep, spawn, timeout_after};

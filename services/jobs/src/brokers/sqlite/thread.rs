@@ -1,8 +1,9 @@
 //! The thread that owns a database: how tasks call it, and when a transaction begins.
 //!
-//! Calls that arrive while a transaction is being written share the next one: a hundred tasks that publish share one write
-//! to the disk. The thread sleeps until a call arrives or something is due: a delayed message, a heartbeat, a look at the
-//! messages and outcomes of other processes, which cannot call it.
+//! Calls that arrive while a transaction is being written share the next one: a hundred tasks that
+//! publish share one write to the disk. The thread sleeps until a call arrives or something is due:
+//! a delayed message, a heartbeat, a look at the messages and outcomes of other processes, which
+//! cannot call it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use crate::brokers::sqlite::schema::{concerns_all, failed};
 /// The most calls in one transaction: the first one waits for all of them.
 const CALLS_AT_ONCE: usize = 1_000;
 
-/// After a transaction of this length, other processes get a gap to begin theirs in: they may be waiting for the lock.
+/// After a transaction of this length, other processes get a gap to begin theirs in: they may be
+/// waiting for the lock.
 const LONG_TRANSACTION: Duration = Duration::from_millis(20);
 /// The length of the gap, in which a waiting process tries to begin its transaction at least once.
 const GAP: Duration = Duration::from_millis(3);
@@ -113,7 +115,8 @@ enum Command {
     Close(Reply<()>),
 }
 
-/// The way to the thread. When it is dropped, the thread requeues what its consumers hold, and ends.
+/// The way to the thread. When it is dropped, the thread requeues what its consumers hold, and
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Link {
     commands: Sender<Command>,
@@ -174,7 +177,8 @@ impl Link {
         let _ = self.send(Command::Call(Box::new(ending)));
     }
 
-    /// Takes no more messages for a consumer, even if nothing can be written; those being taken at this moment still come.
+    /// Takes no more messages for a consumer, even if nothing can be written; those being taken at
+    /// this moment still come.
     pub(crate) async fn cancel(&self, inbox: Arc<Inbox>) -> Result<(), BrokerError> {
         let (reply, replied) = Reply::channel();
         let ending = Ending { inbox, state: InboxState::Cancelled, reply };
@@ -241,8 +245,8 @@ impl Thread {
         end(self.database);
     }
 
-    /// Logs that the disk is full, and that it is not any more, once each. `before` is how many rows had been written, if the
-    /// disk was full.
+    /// Logs that the disk is full, and that it is not any more, once each. `before` is how many
+    /// rows had been written, if the disk was full.
     fn tell_of_disk(&mut self, done: &rusqlite::Result<()>, before: Option<i64>) {
         let path = self.database.path.display();
         match (done, before) {
@@ -262,7 +266,8 @@ impl Thread {
         if let Err(error) = self.maintenance.look_around(&mut self.database) {
             self.database.fail(|| failed(&self.database.path, &error));
         }
-        // In a transaction of its own: a call that fails, as on a full disk, must not end the lease.
+        // In a transaction of its own: a call that fails, as on a full disk, must not end the
+        // lease.
         if self.maintenance.may_send_heartbeat(&self.database) {
             let sent = transact(&mut self.database, Database::heartbeat);
             self.maintenance.heartbeat_sent(&self.database, sent);

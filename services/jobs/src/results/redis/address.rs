@@ -14,7 +14,8 @@ const PORT: u16 = 6379;
 /// How long outcomes are kept: Celery's `result_expires`.
 const EXPIRES: Duration = Duration::from_secs(24 * 3_600);
 
-/// Where a Redis runs, and what a connection to it says first. `Debug` and `Display` do not show the password.
+/// Where a Redis runs, and what a connection to it says first. `Debug` and `Display` do not show
+/// the password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,

@@ -10,9 +10,10 @@
 //! | `.c` | the claim of the worker that sends the job after the members; `done` once it is sent |
 //! | none | the shape of the members' values, if there are groups among the members |
 //!
-//! A script adds a member and claims the chord in one step, so one worker gets all members. The claim of a member has the
-//! same name in each of its runs: a run that follows a lost worker takes the claim over. The run of another member tries
-//! again until the chord has ended or the claim has lapsed.
+//! A script adds a member and claims the chord in one step, so one worker gets all members. The
+//! claim of a member has the same name in each of its runs: a run that follows a lost worker takes
+//! the claim over. The run of another member tries again until the chord has ended or the claim has
+//! lapsed.
 
 use std::collections::BTreeMap;
 
@@ -25,17 +26,19 @@ use crate::results::redis::protocol::Reply;
 use crate::wire::failure::Failure;
 use crate::wire::ids;
 
-/// How long a claim lasts: long enough to send a job. Afterwards the second run of another member takes it over.
+/// How long a claim lasts: long enough to send a job. Afterwards the second run of another member
+/// takes it over.
 const CLAIM_SECONDS: &str = "60";
 /// How long it is known that a chord has ended. Celery keeps it for as long.
 const DONE_SECONDS: &str = "300";
 /// The most members of a chord: the script returns all in one reply.
 const MOST_MEMBERS: &str = "500000";
-/// How many bytes the ends of all members have at most. The job after them could not be sent with more.
+/// How many bytes the ends of all members have at most. The job after them could not be sent with
+/// more.
 const MOST_BYTES: &str = "268435456";
 
-/// Adds a member. Returns all members, with their places, once they are there and the claim is this member's. In their
-/// place, [`CLAIMED`] or [`LARGE`].
+/// Adds a member. Returns all members, with their places, once they are there and the claim is this
+/// member's. In their place, [`CLAIMED`] or [`LARGE`].
 const JOIN: &str = "
 local ends, ended, size, more, claim = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, entry, place, lifetime, token, lease, known, most, bytes = unpack(ARGV)
@@ -60,7 +63,8 @@ for at = 1, #all, 2 do total = total + #all[at] end
 if total > tonumber(bytes) then return redis.status_reply('large') end
 return all
 ";
-/// All members are there, and another member has the claim. Its worker may be lost, and then nobody ends the chord.
+/// All members are there, and another member has the claim. Its worker may be lost, and then nobody
+/// ends the chord.
 const CLAIMED: &str = "claimed";
 /// The members are too many or too large.
 const LARGE: &str = "large";
@@ -73,8 +77,8 @@ fn key_of(chord: &str, part: &str) -> Vec<u8> {
 }
 
 impl RedisResults {
-    /// Notes how many members a chord has, before the members are sent. A chord of this name may have ended: a workflow
-    /// that is sent twice has the same ids.
+    /// Notes how many members a chord has, before the members are sent. A chord of this name may
+    /// have ended: a workflow that is sent twice has the same ids.
     pub(crate) async fn begin_chord(&self, chord: &str, size: u32) -> Result<(), BrokerError> {
         let claim = key_of(chord, ".c");
         let (key, size, lifetime) = (key_of(chord, ".s"), size.to_string(), self.lifetime());
@@ -174,7 +178,8 @@ fn read_entry(entry: &[u8], place: &[u8], member: &ChordMember) -> Option<ChordM
     Some(ChordMember::new(member.chord.clone(), member.size, index, id, outcome))
 }
 
-/// The members in the shape that Celery has noted: each group among them is one member with the list of its values.
+/// The members in the shape that Celery has noted: each group among them is one member with the
+/// list of its values.
 fn shaped(shape: &[u8], members: Vec<ChordMember>, member: &ChordMember) -> Vec<ChordMember> {
     if members.iter().any(|member| member.outcome.state != OutcomeState::Success) {
         return members;

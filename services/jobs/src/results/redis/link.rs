@@ -1,16 +1,18 @@
-//! A connection to Redis that is made again whenever it is lost, with growing pauses and one warning for an outage.
+//! A connection to Redis that is made again whenever it is lost, with growing pauses and one
+//! warning for an outage.
 //!
-//! Commands of many tasks go out in one write, and each reply belongs to the oldest command that lacks one. A lost
-//! connection answers its commands with [`BrokerError::Lost`]; none is sent again. A connection on which nothing
-//! arrives, and nothing can be written, is asked for a sign of life, and is lost without one.
+//! Commands of many tasks go out in one write, and each reply belongs to the oldest command that
+//! lacks one. A lost connection answers its commands with [`BrokerError::Lost`]; none is sent
+//! again. A connection on which nothing arrives, and nothing can be written, is asked for a sign of
+//! life, and is lost without one.
 //!
 //! ```text
 //! connecting ──1──▶ open ──3──▶ closed
 //!         ▲─────2────┘
 //! ```
 //!
-//! 1 the server has answered the handshake (`connect`), 2 the server hung up, is silent or does not speak the protocol
-//! (`serve`), 3 [`Link::close`], from any state, or the drop of the link.
+//! 1 the server has answered the handshake (`connect`), 2 the server hung up, is silent or does not
+//! speak the protocol (`serve`), 3 [`Link::close`], from any state, or the drop of the link.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,12 +38,13 @@ use crate::worker::settle::Pauses;
 
 /// For a connection and its handshake.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Nothing arrives for so long: the server is asked for a sign of life. Without one, the connection is lost after the
-/// same time again.
+/// Nothing arrives for so long: the server is asked for a sign of life. Without one, the connection
+/// is lost after the same time again.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a close waits for the replies that are under way.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
-/// A link of subscriptions that is lost so often in succession, while the link of commands is open, has an outage of its own.
+/// A link of subscriptions that is lost so often in succession, while the link of commands is open,
+/// has an outage of its own.
 const LOST_ALONE: u32 = 3;
 /// A connection that is lost sooner is part of the outage before it.
 const STEADY: Duration = Duration::from_secs(1);
@@ -106,7 +109,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::Refused`] if the server does not let this program in, [`BrokerError::Lost`] if none answers.
+    /// [`BrokerError::Refused`] if the server does not let this program in, [`BrokerError::Lost`]
+    /// if none answers.
     pub(crate) async fn open(address: &Address) -> Result<Self, BrokerError> {
         let connected = connect(address).await?;
         Ok(Self::start(address, None, Some(connected)))
@@ -180,7 +184,8 @@ impl Link {
         self.hub.is_open.get()
     }
 
-    /// Closes the connection, once all commands have replies. Commands that are sent after this fail.
+    /// Closes the connection, once all commands have replies. Commands that are sent after this
+    /// fail.
     pub(crate) async fn close(&self) -> Result<(), BrokerError> {
         self.hub.is_closed.set(true);
         let settled = async {
@@ -410,9 +415,11 @@ async fn supervise(hub: Rc<Hub>, connected: Option<Connected>) {
 /// What the log says of an outage: a warning at its begin, and one at its end.
 struct Outage {
     redis: String,
-    /// Whether the warnings are written. The link of commands writes them, also for the one of subscriptions beside it.
+    /// Whether the warnings are written. The link of commands writes them, also for the one of
+    /// subscriptions beside it.
     is_told: bool,
-    /// How often the link of subscriptions was lost in succession while the link of commands was open.
+    /// How often the link of subscriptions was lost in succession while the link of commands was
+    /// open.
     alone: u32,
     began: Option<Ticks>,
 }
@@ -491,7 +498,8 @@ async fn read(hub: &Hub, stream: &Stream, mut reader: Reader) -> String {
                 reader.push(&buffer[..length]);
             }
             Ok(Err(error)) => return error.to_string(),
-            // Commands that take long to write have no replies yet, and a question would be read after them.
+            // Commands that take long to write have no replies yet, and a question would be read
+            // after them.
             Err(_) if hub.is_writing.get() && hub.written.get() != written => {
                 is_asked = false;
                 written = hub.written.get();

@@ -1,17 +1,20 @@
-//! Redis's protocol, RESP 2: commands as bytes, and replies from bytes. Without socket, clock and task.
+//! Redis's protocol, RESP 2: commands as bytes, and replies from bytes. Without socket, clock and
+//! task.
 //!
-//! The reader keeps its place in a reply that has arrived in part, so each byte is read once. Depth, length and size of a
-//! reply are bounded, and memory is taken only for what has arrived.
+//! The reader keeps its place in a reply that has arrived in part, so each byte is read once.
+//! Depth, length and size of a reply are bounded, and memory is taken only for what has arrived.
 
 /// The longest value that Redis stores, in bytes (`proto-max-bulk-len`).
 pub(crate) const MAX_VALUE: usize = 512 * 1024 * 1024;
 /// The longest line, in bytes. Lines are lengths, numbers and errors.
 const MAX_LINE: usize = 64 * 1024;
-/// How deep lists may be nested: those of a transaction's script are the deepest that are asked for.
+/// How deep lists may be nested: those of a transaction's script are the deepest that are asked
+/// for.
 const MAX_DEPTH: usize = 4;
 /// The most elements in a reply, over all its lists: members of a chord.
 const MAX_ELEMENTS: usize = 1 << 20;
-/// How many bytes the values of a reply have at most: an announcement has the longest value, and a name.
+/// How many bytes the values of a reply have at most: an announcement has the longest value, and a
+/// name.
 const MAX_REPLY: usize = MAX_VALUE + MAX_LINE;
 /// The capacity, in bytes, to which the buffer is shrunk after a large reply.
 const MAX_KEPT_BUFFER: usize = 256 * 1024;

@@ -1,5 +1,5 @@
-//! The transport of a connection to Redis: TCP, or TLS over TCP. A stream can read some and write all bytes, and is closed
-//! when it is dropped.
+//! The transport of a connection to Redis: TCP, or TLS over TCP. A stream can read some and write
+//! all bytes, and is closed when it is dropped.
 
 use std::io;
 
@@ -20,7 +20,8 @@ impl Stream {
     pub(crate) async fn connect(address: &Address) -> io::Result<Self> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &address.tls {
-            // The files are read anew for each connection, since certificates are renewed while programs run.
+            // The files are read anew for each connection, since certificates are renewed while
+            // programs run.
             let connector = tls::connector(tls).await?;
             let stream = tcp(address).await?;
             return Ok(Self::Tls(Box::new(connector.connect(&address.host, stream).await?)));

@@ -1,8 +1,9 @@
 //! The channels on which outcomes are announced, for those that wait here.
 //!
-//! A waiter subscribes first, and looks for the outcome after the confirmation: an outcome is found by that look, or its
-//! announcement comes. After a lost connection, all channels are subscribed to and looked at again. If the server refuses the
-//! subscription, the waiter looks once, and the wait fails.
+//! A waiter subscribes first, and looks for the outcome after the confirmation: an outcome is found
+//! by that look, or its announcement comes. After a lost connection, all channels are subscribed to
+//! and looked at again. If the server refuses the subscription, the waiter looks once, and the wait
+//! fails.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -63,8 +64,8 @@ impl Channels {
         (channel, true)
     }
 
-    /// Removes a waiter, which gives its channel back. Returns whether it was the last one, and the channel has to be
-    /// unsubscribed from.
+    /// Removes a waiter, which gives its channel back. Returns whether it was the last one, and the
+    /// channel has to be unsubscribed from.
     pub(crate) fn leave(&self, name: &[u8], channel: Rc<Channel>) -> bool {
         drop(channel);
         let mut channels = self.0.borrow_mut();
@@ -96,8 +97,8 @@ impl Channels {
         }
     }
 
-    /// Ends the waits that depend on subscriptions which are not confirmed. The error of the server names no channel, and
-    /// its rights are the same for all: their names begin alike.
+    /// Ends the waits that depend on subscriptions which are not confirmed. The error of the server
+    /// names no channel, and its rights are the same for all: their names begin alike.
     fn refuse(&self, why: &str) {
         let channels: Vec<_> = self.0.borrow().values().cloned().collect();
         for channel in channels.iter().filter(|channel| !channel.is_confirmed.get()) {
@@ -116,7 +117,8 @@ impl Subscriber for Channels {
             Reply::Error(why) if is_transient(&why) => {
                 return Err(format!("the server refuses a subscription: {why}"));
             }
-            // A new connection would be refused, too, and the confirmed subscriptions need this one.
+            // A new connection would be refused, too, and the confirmed subscriptions need this
+            // one.
             Reply::Error(why) => {
                 self.refuse(&why);
                 return Ok(());

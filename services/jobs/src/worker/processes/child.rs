@@ -1,8 +1,9 @@
 //! The other side of `processes.rs`: what a process does that a worker has started to run jobs.
 //!
-//! Its standard input is the socket to the worker. A thread of its own reads it, so that the end of the worker ends
-//! the process at once, also in the middle of a job. Signals that mean the worker do not end it: a terminal sends Ctrl-C
-//! to all processes of a group, a service manager its stop to all of a service, and the worker is to have its grace.
+//! Its standard input is the socket to the worker. A thread of its own reads it, so that the end of
+//! the worker ends the process at once, also in the middle of a job. Signals that mean the worker
+//! do not end it: a terminal sends Ctrl-C to all processes of a group, a service manager its stop
+//! to all of a service, and the worker is to have its grace.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,8 +23,8 @@ use crate::job::Runner;
 use crate::worker::body::fence;
 use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
 
-/// Set for a process that is to run jobs, to the id of the process that started it: what that one starts in turn is
-/// none.
+/// Set for a process that is to run jobs, to the id of the process that started it: what that one
+/// starts in turn is none.
 pub(crate) const VARIABLE: &str = "PIKAKE_JOBS_CHILD_OF";
 
 /// Exit codes: the worker is gone; it could not be talked to.
@@ -31,16 +32,16 @@ const WORKER_GONE: i32 = 0;
 const NO_WORKER: i32 = 3;
 
 impl App {
-    /// Runs the jobs marked `process`, if this process was started for that by a worker of the same program, and never
-    /// returns then. Else it does nothing.
+    /// Runs the jobs marked `process`, if this process was started for that by a worker of the same
+    /// program, and never returns then. Else it does nothing.
     ///
-    /// [`Worker::run`](crate::Worker::run) calls it. A program that does something else before its worker runs, as
-    /// sending jobs, calls it first.
+    /// [`Worker::run`](crate::Worker::run) calls it. A program that does something else before its
+    /// worker runs, as sending jobs, calls it first.
     pub fn run_if_child(&self) {
         let Some(parent) = std::env::var_os(VARIABLE) else { return };
         if parent.to_str().and_then(|id| id.parse().ok()) != Some(parent_id()) {
-            // What a child starts has its variable, and no worker's socket. A child whose worker died
-            // before this line has it: it must not become a worker itself.
+            // What a child starts has its variable, and no worker's socket. A child whose worker
+            // died before this line has it: it must not become a worker itself.
             if is_socket(io::stdin()) {
                 std::process::exit(WORKER_GONE);
             }

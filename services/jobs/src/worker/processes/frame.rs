@@ -1,4 +1,5 @@
-//! What a worker and its processes say to each other: a length of four bytes, little-endian, then that much JSON.
+//! What a worker and its processes say to each other: a length of four bytes, little-endian, then
+//! that much JSON.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A job for a process. No frame of ours is longer; a longer one means that somebody else writes there.
+/// A job for a process. No frame of ours is longer; a longer one means that somebody else writes
+/// there.
 const LONGEST: usize = 1 << 30;
 pub(crate) const HEAD: usize = 4;
 

@@ -1,4 +1,5 @@
-//! Outcomes of a worker with two connections while the broker takes no messages. On the broker for tests, in virtual time.
+//! Outcomes of a worker with two connections while the broker takes no messages. On the broker for
+//! tests, in virtual time.
 
 use std::future::Future;
 use std::time::Duration;

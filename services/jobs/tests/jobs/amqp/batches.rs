@@ -1,4 +1,5 @@
-//! Batches over AMQP: the prefetch lets them be full, and a lost connection runs no message twice in one of them.
+//! Batches over AMQP: the prefetch lets them be full, and a lost connection runs no message twice
+//! in one of them.
 
 use std::cell::RefCell;
 use std::rc::Rc;

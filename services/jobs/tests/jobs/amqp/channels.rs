@@ -1,5 +1,5 @@
-//! How many channels jobs need of a broker that grants few, and what becomes of messages whose channel is
-//! lost. On the broker for tests, in virtual time.
+//! How many channels jobs need of a broker that grants few, and what becomes of messages whose
+//! channel is lost. On the broker for tests, in virtual time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -42,7 +42,8 @@ fn publish(
     })
 }
 
-/// Publishes `count` messages whose outcomes are awaited, which all lose their channel to another message.
+/// Publishes `count` messages whose outcomes are awaited, which all lose their channel to another
+/// message.
 async fn asks_beside_one_to_blame(broker: &AmqpBroker, count: usize) {
     without_delays(broker).await;
     // Has the answers read that come to the channel, so that all go in the same turn.

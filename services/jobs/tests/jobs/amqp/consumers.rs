@@ -1,4 +1,5 @@
-//! Consumers of a worker that is paused and resized, and one that starts while the broker takes no messages.
+//! Consumers of a worker that is paused and resized, and one that starts while the broker takes no
+//! messages.
 
 use std::rc::Rc;
 

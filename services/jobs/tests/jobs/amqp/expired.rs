@@ -1,4 +1,5 @@
-//! Messages that expire at RabbitMQ while no worker is there. On the broker for tests, in virtual time.
+//! Messages that expire at RabbitMQ while no worker is there. On the broker for tests, in virtual
+//! time.
 
 use pikake_amqp_testing::Broker as Server;
 use pikake_jobs::{App, Broker, Unique};

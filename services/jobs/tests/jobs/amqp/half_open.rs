@@ -30,8 +30,8 @@ async fn stall(server: Server, stream: TcpStream, answers: usize) -> std::io::Re
     }
 }
 
-/// How long a program runs that connects an application within eight seconds, and keeps the application until its kernel
-/// has ended.
+/// How long a program runs that connects an application within eight seconds, and keeps the
+/// application until its kernel has ended.
 fn ran_for(answers: usize, connections: usize) -> Duration {
     let mut sim = Sim::new(0);
     sim.host("broker", move || async move {

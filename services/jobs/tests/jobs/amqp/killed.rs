@@ -74,8 +74,8 @@ fn kills(sim: &Sim, count: u32) -> FaultPlan {
     plan
 }
 
-/// A run that has lost its message to another worker takes no values of its chord: killed, it would leave them to nobody. Two
-/// runs of a job in one process do not take them over one channel.
+/// A run that has lost its message to another worker takes no values of its chord: killed, it would
+/// leave them to nobody. Two runs of a job in one process do not take them over one channel.
 #[test]
 fn each_chord_ends_under_kills_and_cuts() {
     Runs::new("each_chord_ends_under_kills_and_cuts").seeds(30).run(|sim| {

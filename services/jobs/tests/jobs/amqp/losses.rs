@@ -1,5 +1,5 @@
-//! What a broker takes away while jobs are under way: a queue, a connection, a channel. On the broker
-//! for tests, in virtual time.
+//! What a broker takes away while jobs are under way: a queue, a connection, a channel. On the
+//! broker for tests, in virtual time.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -1,5 +1,5 @@
-//! Messages that lose their channel or their connection to another one: they are sent again, and the message to
-//! blame alone fails. On the broker for tests, in virtual time.
+//! Messages that lose their channel or their connection to another one: they are sent again, and
+//! the message to blame alone fails. On the broker for tests, in virtual time.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,8 +34,8 @@ fn publish(broker: &AmqpBroker, mut message: Message, asks: bool, is_refused: bo
     })
 }
 
-/// Publishes `count` messages. Every second one asks for an outcome, and the broker refuses those in `refused`.
-/// The others must be confirmed.
+/// Publishes `count` messages. Every second one asks for an outcome, and the broker refuses those
+/// in `refused`. The others must be confirmed.
 async fn publish_beside(broker: &AmqpBroker, count: usize, refused: &[usize]) {
     without_delays(broker).await;
     // From here on answers are read, so that all messages leave in the same turn.
@@ -79,7 +79,8 @@ async fn all_arrive(broker: &AmqpBroker, count: usize, refused: &[usize]) {
     assert_eq!(came.keys().copied().collect::<Vec<_>>(), expected);
     assert!(came.values().all(|times| *times <= 2), "{came:?}");
     let asked = expected.into_iter().filter(|n| n % 2 == 0);
-    // What was confirmed before the first loss is not sent again, and its answer is lost with the channel.
+    // What was confirmed before the first loss is not sent again, and its answer is lost with the
+    // channel.
     let first = refused.iter().copied().min().unwrap_or_default();
     for n in asked.filter(|n| *n > first) {
         let waited = timeout_after(SECOND, broker.wait(&JobId(n.to_string()))).await;
@@ -143,7 +144,8 @@ fn interrupted_publishers_fail_no_neighbours() {
     }
 }
 
-/// Whenever it is interrupted, also while its retry is under way: that costs the next retry its channel.
+/// Whenever it is interrupted, also while its retry is under way: that costs the next retry its
+/// channel.
 #[test]
 fn an_interrupted_retry_fails_no_neighbour() {
     for quarter in 0..24 {

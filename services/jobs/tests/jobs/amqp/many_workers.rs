@@ -1,6 +1,7 @@
 //! A console that sees very many workers, on the broker for tests, in virtual time.
 //!
-//! One connection plays all workers: their heartbeats come every two seconds, and each answers each question.
+//! One connection plays all workers: their heartbeats come every two seconds, and each answers each
+//! question.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Jobs over AMQP in simulated worlds: the client and the worker with the real codec, a broker that lives in the
-//! program, partitions, cuts and alarms in many orders, over one connection and over two. No job that was confirmed is
-//! lost.
+//! Jobs over AMQP in simulated worlds: the client and the worker with the real codec, a broker that
+//! lives in the program, partitions, cuts and alarms in many orders, over one connection and over
+//! two. No job that was confirmed is lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

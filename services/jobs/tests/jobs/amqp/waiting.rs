@@ -1,4 +1,5 @@
-//! Messages that wait before they are sent, and for how long at most. On the broker for tests, in virtual time.
+//! Messages that wait before they are sent, and for how long at most. On the broker for tests, in
+//! virtual time.
 
 use std::future::Future;
 use std::io;

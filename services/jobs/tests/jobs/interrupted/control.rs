@@ -1,5 +1,5 @@
-//! Each call of a control, interrupted at every moment at which it waits: it says so, it may be made again, the worker goes
-//! on, and neither channels nor queues are left over at the server.
+//! Each call of a control, interrupted at every moment at which it waits: it says so, it may be
+//! made again, the worker goes on, and neither channels nor queues are left over at the server.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,8 +22,9 @@ struct World {
     is_amqp: bool,
 }
 
-/// Runs a case again and again, interrupted one moment later each time, until it no longer is. A case makes one call that
-/// is interrupted after so long, makes it again, checks what came of it, and tells whether it was interrupted.
+/// Runs a case again and again, interrupted one moment later each time, until it no longer is. A
+/// case makes one call that is interrupted after so long, makes it again, checks what came of it,
+/// and tells whether it was interrupted.
 fn at_every_moment(case: impl AsyncFn(&World, Duration) -> bool) {
     for is_amqp in [false, true] {
         let mut moments = 0;

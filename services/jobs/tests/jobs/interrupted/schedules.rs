@@ -1,5 +1,5 @@
-//! The leader of the schedules, interrupted at every moment around its jobs; and each call of [`App::schedules`]. On a
-//! broker in memory of which each call takes a moment.
+//! The leader of the schedules, interrupted at every moment around its jobs; and each call of
+//! [`App::schedules`]. On a broker in memory of which each call takes a moment.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -96,8 +96,9 @@ fn is_interrupted(told: &Result<Vec<ScheduleInfo>, ScheduleError>) -> bool {
     }
 }
 
-/// Makes a call again and again, interrupted one step later each time, until it no longer is, beside a leader. A case makes
-/// the call, makes it again, checks what came of it, and tells whether it was interrupted.
+/// Makes a call again and again, interrupted one step later each time, until it no longer is,
+/// beside a leader. A case makes the call, makes it again, checks what came of it, and tells
+/// whether it was interrupted.
 fn at_every_step(case: impl AsyncFn(&App, Duration) -> bool) {
     let mut steps = 0;
     loop {

@@ -96,8 +96,9 @@ pub(crate) fn certainly_not_sent(result: &Result<(), PublishError>) -> Option<bo
     Some(!error.is_uncertain)
 }
 
-/// Runs a case again and again, interrupted one moment later each time, until it no longer is. A case makes one call
-/// that is interrupted after so long, checks what came of it, and tells whether it was.
+/// Runs a case again and again, interrupted one moment later each time, until it no longer is. A
+/// case makes one call that is interrupted after so long, checks what came of it, and tells whether
+/// it was.
 pub(crate) fn at_every_moment(case: impl AsyncFn(&World, Duration) -> bool) {
     at_moments(MOMENT, case);
 }

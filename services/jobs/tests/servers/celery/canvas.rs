@@ -1,5 +1,5 @@
-//! Workflows that Celery sends, of jobs that run here and tasks that run there, and the reverse: each ends with its value
-//! at the waiter.
+//! Workflows that Celery sends, of jobs that run here and tasks that run there, and the reverse:
+//! each ends with its value at the waiter.
 
 use pikake_jobs::{App, Call, JobError, Next, chain, group};
 use serde_json::{Value, json};
@@ -56,8 +56,8 @@ fn workflows_of_celery_are_followed() {
     });
 }
 
-/// Sent from here: chains of jobs that run here and tasks that run there, a group, and a chord of jobs here whose body
-/// runs there.
+/// Sent from here: chains of jobs that run here and tasks that run there, a group, and a chord of
+/// jobs here whose body runs there.
 #[test]
 fn workflows_run_at_celery() {
     with_celery(async |python, url| {

@@ -1,5 +1,5 @@
-//! What ends a whole Celery worker, and what else should not be in a queue: it goes to the dead with the reason,
-//! and the worker goes on.
+//! What ends a whole Celery worker, and what else should not be in a queue: it goes to the dead
+//! with the reason, and the worker goes on.
 
 use std::time::Duration;
 
@@ -116,7 +116,8 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
         for (properties, body, _) in &cases {
             put(&channel, properties.clone(), body).await;
         }
-        // Behind them, one with a property that is not UTF-8, which is rejected, and one as Celery sends it.
+        // Behind them, one with a property that is not UTF-8, which is rejected, and one as Celery
+        // sends it.
         let calls = serde_json::json!([
             {"task": "tests.add", "args": [2, 4], "options": {"app_id": "\u{ff}"}, "timeout": 5},
             {"task": "tests.add", "args": [2, 3]},

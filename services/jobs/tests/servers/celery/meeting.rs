@@ -21,8 +21,8 @@ fn unspecified(url: &str) -> App {
     App::new(url).unwrap().default_queue(QUEUE).jobs((add, fail))
 }
 
-/// Celery sends into a queue that nobody else has declared, and then an application of ours runs the job. A message that
-/// cannot be a job is dead afterwards.
+/// Celery sends into a queue that nobody else has declared, and then an application of ours runs
+/// the job. A message that cannot be a job is dead afterwards.
 async fn celery_first(python: Rc<Path>, url: String, is_quorum: bool, app: App) {
     let calls = json!([{"task": "tests.add", "args": [2, 3]}, {"task": "tests.nope"}]);
     let sending = {

@@ -17,7 +17,8 @@ app.conf.update(
     worker_prefetch_multiplier=1,
 )
 if os.environ.get("PEER_QUORUM"):
-    # Celery delays messages at the broker if its queues are quorum queues and its exchanges are of topics.
+    # Celery delays messages at the broker if its queues are quorum queues and its exchanges are of
+    # topics.
     app.conf.update(task_default_queue_type="quorum", task_default_exchange_type="topic")
 
 
