@@ -129,12 +129,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let machine = &self.machine;
         let run = || {
             let name = Some(machine.main_name().into());
-            let outcome = borrowing(future, machine.home(), name, place, |main| {
-                let _run = Run { machine, main };
-                if machine.begin_main(main) {
-                    self.run_until(|| main.is_ended());
-                }
-            });
+            let outcome =
+                borrowing(future, machine.home(), name, place, |main| self.run_main(main));
             if machine.is_shutting_down() && !machine.is_closed() {
                 self.close();
             }
@@ -146,14 +142,23 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         }
     }
 
+    /// Runs the kernel until its main task has ended.
+    fn run_main(&self, main: &TaskRef) {
+        let machine = &self.machine;
+        let _run = Run { machine, main };
+        if machine.begin_main(main) {
+            self.run_until(&|| main.is_ended());
+        }
+    }
+
     /// Turns until `is_done` holds or, once a shutdown has begun, until the shutdown is over.
-    fn run_until(&self, is_done: impl Fn() -> bool) {
+    fn run_until(&self, is_done: &dyn Fn() -> bool) {
         let machine = &self.machine;
         let is_over = || match machine.is_shutting_down() {
             true => machine.is_shut_down(),
             false => is_done(),
         };
-        if let Err(error) = machine.run_until(is_over) {
+        if let Err(error) = machine.run_until(&is_over) {
             panic!("the system's readiness queue failed: {error}");
         }
     }
@@ -266,7 +271,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             }
             machine.take_stop();
             machine.begin_shutdown();
-            self.run_until(|| false);
+            self.run_until(&|| false);
             self.close();
         };
         if let Err(nested) = self.enter(end) {

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Poll;
@@ -80,7 +81,10 @@ pub(crate) trait Runner {
     ) -> (Result<F::Output, TaskError>, Vec<String>);
 
     /// The events that a body noted.
-    fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) -> Vec<String> {
+    fn run<'a, F: Future<Output = ()> + 'a>(body: impl FnOnce(World) -> F + 'a) -> Vec<String> {
+        // Boxed, so that a kernel is compiled once for all cases.
+        let body: Box<dyn FnOnce(World) -> Pin<Box<dyn Future<Output = ()> + 'a>> + 'a> =
+            Box::new(|world| Box::pin(body(world)));
         match Self::outcome(body) {
             (Ok(()), events) => events,
             (Err(TaskError::Panicked(panic)), _) => resume_unwind(panic.into_payload()),

@@ -16,6 +16,7 @@ pub(crate) mod warnings;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -48,6 +49,8 @@ pub(crate) fn builder() -> Builder<ManualClock> {
 /// Runs a future on such a kernel, and checks that nothing is left of it afterwards.
 pub(crate) fn run<F: Future>(future: F) -> F::Output {
     let kernel = kernel();
+    // Boxed, so that the kernel is compiled once for all tests.
+    let future: Pin<Box<dyn Future<Output = F::Output> + '_>> = Box::pin(future);
     let output = kernel.run(future);
     kernel.shutdown();
     assert_eq!((kernel.task_count(), kernel.socket_count()), (0, 0), "tasks and sockets left");

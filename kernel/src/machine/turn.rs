@@ -17,7 +17,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Turns until `is_done` holds, or until a stop.
     ///
     /// Steps tasks without a turn as long as a turn would do nothing else.
-    pub(crate) fn run_until(&self, is_done: impl Fn() -> bool) -> io::Result<()> {
+    pub(crate) fn run_until(&self, is_done: &dyn Fn() -> bool) -> io::Result<()> {
         self.while_awake(|| {
             // The time since the run before does not count as the first step's.
             self.read_clock();
@@ -28,7 +28,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 } else if self.is_stopped.get() || is_done() {
                     return Ok(());
                 } else {
-                    self.turn(|| None, &is_done)?;
+                    self.turn(&|| None, is_done)?;
                 }
             }
         })
@@ -38,7 +38,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
         // The owner asks after each turn whether the main task has ended.
         let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
-        self.while_awake(|| self.turn(limit, || false))
+        self.while_awake(|| self.turn(&limit, &|| false))
     }
 
     /// Shows the watchdog that the owner is back for the length of `work`.
@@ -56,8 +56,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Once `is_done` holds, the pass neither begins to step tasks nor polls the driver.
     fn turn(
         &self,
-        limit: impl FnOnce() -> Option<Duration>,
-        is_done: impl Fn() -> bool,
+        limit: &dyn Fn() -> Option<Duration>,
+        is_done: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         self.local.clear_attention();
         self.local.call_wakers();
