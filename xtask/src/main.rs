@@ -3,12 +3,17 @@
 mod book;
 mod checks;
 mod ci;
+mod flaky;
 mod group;
 mod install;
+mod long;
 mod msrv;
 mod package;
+mod programs;
+mod quick;
 mod run;
 mod serve;
+mod steps;
 mod test;
 
 use std::error::Error;
@@ -20,14 +25,25 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// A command: its name and arguments, one line about it, and what it does with the arguments.
 type Command = (&'static str, &'static str, fn(&[String]) -> Result);
 
-const COMMANDS: [Command; 10] = [
+const COMMANDS: [Command; 13] = [
     (
         "test [ARGUMENTS OF cargo test]",
         "installs what the tests need and runs all of them",
         test::test,
     ),
     ("install", "installs what the tests need (Debian, as root)", install::install),
-    ("ci", "runs everything that must hold before a change lands", ci::ci),
+    (
+        "quick [COMMIT]",
+        "runs the tests of what changed since a commit, by default the last one",
+        quick::quick,
+    ),
+    ("ci", "runs what must hold before a change lands", ci::ci),
+    ("long [STEP…]", "runs what takes hours: model checking, fuzzing, many seeds", long::long),
+    (
+        "flaky [ROUNDS] [FILTER…]",
+        "runs tests again and again on a busy machine, and lists those that failed",
+        flaky::flaky,
+    ),
     ("book", "builds the book of docs/ into the target folder", book::book),
     ("msrv", "builds pikake with the oldest Rust that is supported", msrv::msrv),
     (
