@@ -3,8 +3,9 @@
 mod calls;
 mod client;
 mod evolution;
-mod found;
+mod faults;
 mod fuzz;
+mod harness;
 mod hostile;
 mod kernels;
 mod packets;
@@ -13,6 +14,7 @@ mod peers;
 mod raw;
 mod server;
 mod services;
+mod shop;
 mod streams;
 mod tls;
 mod trace;

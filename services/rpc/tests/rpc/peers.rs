@@ -85,14 +85,12 @@ async fn unix_peers_have_credentials() {
     server.await.unwrap().unwrap();
 }
 
-#[test]
-fn a_simulation_knows_no_credentials() {
-    pikake::sim::example(async {
-        let listener = UnixListener::bind("/run/door").unwrap();
-        spawn(Server::new().add(DoorServer::new(House)).serve(listener)).detach();
-        let door = DoorClient::new(Client::builder().unix("/run/door").build());
-        assert_eq!(door.knock().await.unwrap(), ("a Unix socket".to_owned(), None, 0));
-    });
+#[pikake::sim(seeds = 1)]
+async fn a_simulation_knows_no_credentials() {
+    let listener = UnixListener::bind("/run/door").unwrap();
+    spawn(Server::new().add(DoorServer::new(House)).serve(listener)).detach();
+    let door = DoorClient::new(Client::builder().unix("/run/door").build());
+    assert_eq!(door.knock().await.unwrap(), ("a Unix socket".to_owned(), None, 0));
 }
 
 /// A client's certificate, checked by the handshake, reaches the interceptors.

@@ -1,424 +1,134 @@
 //! Channels of calls.
 
-use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::future::Future;
-use std::rc::Rc;
-use std::time::Duration;
 
-use pikake::kernel::inspect::kernel_figures;
-use pikake::net::{MemoryStream, TcpListener, Write};
-use pikake::rpc::packets::{PacketError, PacketOptions};
-use pikake::rpc::{
-    CallFailure, Client, Codec, Executed, NotSent, ReceiveError, Receiver, Sender, Server, channel,
-};
+use pikake::net::{MemoryStream, TcpListener};
+use pikake::rpc::packets::PacketOptions;
+use pikake::rpc::{Client, ClientBuilder, Codec, NotSent, ReceiveError, Receiver, Sender, channel};
 use pikake::testing::interrupt_everywhere;
-use pikake::{Task, sleep, spawn, timeout_after};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use pikake::{spawn, timeout_after};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-const LONG: Duration = Duration::from_secs(1_000);
-const MOMENT: Duration = Duration::from_millis(10);
+use crate::harness::{
+    ADDRESS, CREDIT, LONG, Listening, MOMENT, Row, SECOND, assert_like, assert_no_tasks, once,
+    pause, run, send_all, server, why,
+};
+use crate::raw::{beat, hello};
+use crate::shop::{Even, Keeper, Nested, Pipe, ReadEven, ShopClient, Twice};
 
-/// The items that are under way in a channel, by default.
-const CREDIT: usize = 16;
-
-#[derive(Serialize, Deserialize, Debug)]
-struct Nested {
-    name: String,
-    input: Option<Receiver<u64>>,
-    outputs: Vec<Sender<u64>>,
-    none: Option<Sender<String>>,
+/// A server and a client with frames of at most 10,000 bytes.
+async fn listening(builder: ClientBuilder) -> Listening {
+    let packets = PacketOptions::new().frame_limit(10_000);
+    let builder = builder.packets(packets.clone());
+    Listening::of(builder, |server| server.packets(packets)).await
 }
 
-/// A value that can be sent or read only if it is even.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Even(u64);
-
-/// A value that anybody sends, and nobody reads unless it is even.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct ReadEven(u64);
-
-impl Serialize for Even {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 % 2 {
-            0 => serializer.serialize_u64(self.0),
-            _ => Err(serde::ser::Error::custom("an odd number")),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Even {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        u64::deserialize(deserializer).map(Self)
-    }
-}
-
-impl Serialize for ReadEven {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for ReadEven {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u64::deserialize(deserializer)? {
-            even if even % 2 == 0 => Ok(Self(even)),
-            _ => Err(serde::de::Error::custom("an odd number")),
-        }
-    }
-}
-
-/// Serializes an end twice.
-struct Twice(Receiver<u64>);
-
-impl Serialize for Twice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (&self.0, &self.0).serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Twice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Receiver::deserialize(deserializer).map(Self)
-    }
-}
-
-/// Both ends of a channel.
-type Both = (Sender<u64>, Receiver<u64>);
-
-#[pikake::service]
-trait Flow {
-    async fn sum(&self, numbers: Receiver<u64>) -> u64;
-    async fn count(&self, to: u64, numbers: Sender<u64>) -> u64;
-    /// Takes so many items, keeps the end until `release`, and then takes the rest.
-    async fn hold(&self, first: usize, numbers: Receiver<u64>) -> u64;
-    async fn take_some(&self, count: usize, numbers: Receiver<u64>) -> u64;
-    async fn nested(&self, nested: Nested) -> String;
-    async fn both(&self, ends: Both);
-    async fn twice(&self, ends: Twice);
-    async fn evens(&self, numbers: Receiver<Even>) -> Vec<u64>;
-    async fn read_evens(&self, numbers: Receiver<ReadEven>) -> String;
-    async fn send_odds(&self, numbers: Sender<ReadEven>);
-    async fn texts(&self, texts: Receiver<String>) -> Vec<usize>;
-    async fn large(&self, size: usize, texts: Sender<String>) -> String;
-    async fn keep(&self, numbers: Sender<u64>);
-    async fn panic(&self, numbers: Sender<u64>);
-    async fn send_one(&self, numbers: Sender<u64>);
-    async fn forward(&self, numbers: Receiver<u64>) -> String;
-    async fn echo(&self, input: Receiver<u64>, output: Sender<u64>);
-    async fn answers_with_an_end(&self) -> Option<Receiver<u64>>;
-    async fn carries_ends(&self, ends: Sender<Receiver<u64>>) -> String;
-}
-
-#[derive(Default)]
-struct Notes {
-    may_go_on: Cell<bool>,
-    kept: RefCell<Vec<Task<String>>>,
-    ended: RefCell<Vec<String>>,
-}
-
-#[derive(Clone, Default)]
-struct Tank(Rc<Notes>);
-
-impl Tank {
-    fn note(&self, what: impl Debug) {
-        self.0.ended.borrow_mut().push(format!("{what:?}"));
-    }
-}
-
-async fn sum(numbers: &Receiver<u64>) -> u64 {
-    let mut sum = 0;
-    while let Ok(Some(number)) = numbers.next().await {
-        sum += number;
-    }
-    sum
-}
-
-impl Flow for Tank {
-    async fn sum(&self, numbers: Receiver<u64>) -> u64 {
-        let mut sum = 0;
-        loop {
-            match numbers.next().await {
-                Ok(Some(number)) => sum += number,
-                Ok(None) => return sum,
-                Err(error) => {
-                    self.note(error);
-                    return sum;
-                }
-            }
-        }
-    }
-
-    async fn count(&self, to: u64, numbers: Sender<u64>) -> u64 {
-        for number in 0..to {
-            if let Err(error) = numbers.send(number).await {
-                self.note(error.why);
-                return number;
-            }
-        }
-        numbers.finish();
-        to
-    }
-
-    async fn hold(&self, first: usize, numbers: Receiver<u64>) -> u64 {
-        let mut taken = 0;
-        for _ in 0..first {
-            taken += numbers.next().await.unwrap().unwrap();
-        }
-        while !self.0.may_go_on.get() {
-            sleep(MOMENT).await.unwrap();
-        }
-        taken + sum(&numbers).await
-    }
-
-    async fn take_some(&self, count: usize, numbers: Receiver<u64>) -> u64 {
-        let mut taken = 0;
-        for _ in 0..count {
-            taken += numbers.next().await.unwrap().unwrap();
-        }
-        drop(numbers);
-        sleep(10 * MOMENT).await.unwrap();
-        taken
-    }
-
-    async fn nested(&self, nested: Nested) -> String {
-        assert!(nested.none.is_none());
-        let input = nested.input.unwrap();
-        while let Ok(Some(number)) = input.next().await {
-            for (factor, output) in (1..).zip(&nested.outputs) {
-                output.send(number * factor).await.unwrap();
-            }
-        }
-        nested.outputs.into_iter().for_each(Sender::finish);
-        nested.name
-    }
-
-    async fn both(&self, _: Both) {}
-
-    async fn twice(&self, _: Twice) {}
-
-    async fn evens(&self, numbers: Receiver<Even>) -> Vec<u64> {
-        let mut all = Vec::new();
-        loop {
-            match numbers.next().await {
-                Ok(Some(number)) => all.push(number.0),
-                Ok(None) => return all,
-                Err(error) => {
-                    self.note(error);
-                    return all;
-                }
-            }
-        }
-    }
-
-    async fn read_evens(&self, numbers: Receiver<ReadEven>) -> String {
-        loop {
-            if let Err(error) = numbers.next().await {
-                let again = numbers.next().await.unwrap_err();
-                assert_eq!(again.to_string(), error.to_string());
-                // The receiver stays, and the sender is told all the same.
-                sleep(10 * MOMENT).await.unwrap();
-                return error.to_string();
-            }
-        }
-    }
-
-    async fn send_odds(&self, numbers: Sender<ReadEven>) {
-        for number in [2, 4, 5, 6, 7] {
-            if let Err(error) = numbers.send(ReadEven(number)).await {
-                self.note(error.why);
-            }
-        }
-        sleep(10 * MOMENT).await.unwrap();
-        self.note(numbers.send(ReadEven(8)).await.unwrap_err().why);
-    }
-
-    async fn texts(&self, texts: Receiver<String>) -> Vec<usize> {
-        let mut all = Vec::new();
-        while let Some(text) = texts.next().await.unwrap() {
-            all.push(text.len());
-        }
-        all
-    }
-
-    async fn large(&self, size: usize, texts: Sender<String>) -> String {
-        texts.send("before".to_owned()).await.unwrap();
-        let error = texts.send("x".repeat(size)).await.unwrap_err();
-        texts.send("after".to_owned()).await.unwrap();
-        texts.finish();
-        error.to_string()
-    }
-
-    async fn keep(&self, numbers: Sender<u64>) {
-        numbers.send(1).await.unwrap();
-        let kept = spawn(async move {
-            sleep(10 * MOMENT).await.unwrap();
-            format!("{:?}", numbers.send(2).await.map_err(|error| error.why))
-        });
-        self.0.kept.borrow_mut().push(kept);
-    }
-
-    async fn panic(&self, numbers: Sender<u64>) {
-        numbers.send(1).await.unwrap();
-        std::panic::resume_unwind(Box::new("expected"));
-    }
-
-    async fn send_one(&self, numbers: Sender<u64>) {
-        numbers.send(1).await.unwrap();
-    }
-
-    async fn forward(&self, numbers: Receiver<u64>) -> String {
-        let onward = FlowClient::new(Client::tcp("127.0.0.1:7000"));
-        onward.sum(numbers).await.unwrap_err().to_string()
-    }
-
-    async fn echo(&self, input: Receiver<u64>, output: Sender<u64>) {
-        while let Ok(Some(number)) = input.next().await {
-            if output.send(number).await.is_err() {
-                return;
-            }
-        }
-        output.finish();
-    }
-
-    async fn answers_with_an_end(&self) -> Option<Receiver<u64>> {
-        Some(channel(1).1)
-    }
-
-    async fn carries_ends(&self, ends: Sender<Receiver<u64>>) -> String {
-        ends.send(channel(1).1).await.unwrap_err().to_string()
-    }
-}
-
-fn server(tank: &Tank) -> Server {
-    Server::new()
-        .add(FlowServer::new(tank.clone()))
-        .packets(PacketOptions::new().frame_limit(10_000))
-}
-
-/// Runs `test` with a client of a server, and counts the tasks that are left.
-fn with_flow<F: Future<Output = ()> + 'static>(
-    codec: Codec,
-    test: impl FnOnce(FlowClient, Tank) -> F + 'static,
-) {
-    pikake::sim::example(async move {
-        let tank = Tank::default();
-        let listener = TcpListener::bind("127.0.0.1:7000").await.unwrap();
-        let serving = spawn(server(&tank).serve(listener));
-        let packets = PacketOptions::new().frame_limit(10_000);
-        let client = Client::builder().codec(codec).packets(packets).tcp("127.0.0.1:7000").build();
-        let flow = FlowClient::new(client);
-        test(flow.clone(), tank).await;
-        // The connection has outlived it all.
+/// Runs `test` with a client of a server. The connection and no task outlives it.
+fn with_codec<F: Future<Output = ()>>(codec: Codec, test: impl FnOnce(ShopClient, Keeper) -> F) {
+    run(async {
+        let it = listening(Client::builder().codec(codec)).await;
+        test(it.shop.clone(), it.keeper.clone()).await;
         let (sender, receiver) = channel(1);
         sender.finish();
-        assert_eq!(flow.sum(receiver).await.unwrap(), 0);
-        drop(flow);
-        sleep(Duration::from_secs(1)).await.unwrap();
-        serving.request_cancel("the test is over");
-        serving.await.unwrap().unwrap();
-        sleep(LONG).await.unwrap();
-        assert_eq!(kernel_figures().tasks, 1, "tasks are left");
+        assert_eq!(it.shop.sum(receiver).await.unwrap(), 0);
+        it.end().await;
     });
 }
 
-fn with_postcard<F: Future<Output = ()> + 'static>(
-    test: impl FnOnce(FlowClient, Tank) -> F + 'static,
-) {
-    with_flow(Codec::Postcard, test);
+fn with_shop<F: Future<Output = ()>>(test: impl FnOnce(ShopClient, Keeper) -> F) {
+    with_codec(Codec::Postcard, test);
 }
 
 /// Sends until the channel takes no more for a while, and returns the number.
 async fn send_until_full(sender: &Sender<u64>) -> usize {
     let mut sent = 0;
-    while let Ok(Ok(())) = timeout_after(Duration::from_secs(1), sender.send(1)).await {
+    while let Ok(Ok(())) = timeout_after(SECOND, sender.send(1)).await {
         sent += 1;
     }
     sent
 }
 
+async fn send_each(sender: &Sender<u64>, numbers: impl IntoIterator<Item = u64>) {
+    for number in numbers {
+        sender.send(number).await.unwrap();
+    }
+}
+
+#[track_caller]
+fn assert_closed(why: &NotSent) {
+    assert!(matches!(why, NotSent::Closed), "{why}");
+}
+
+/// Receives these items, and then the end in order, or its error.
+async fn assert_received<T>(receiver: &Receiver<T>, items: impl IntoIterator<Item = T>, end: &str)
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug + 'static,
+{
+    for item in items {
+        assert_eq!(receiver.next().await.unwrap(), Some(item));
+    }
+    let next = receiver.next().await;
+    assert_like(format!("{next:?}"), end);
+}
+
 #[test]
 fn uploads_have_exactly_the_credit() {
-    with_postcard(async |flow, tank| {
-        let (sender, receiver) = channel(100);
-        let call = spawn(async move { flow.hold(0, receiver).await });
-        sleep(MOMENT).await.unwrap();
-        assert_eq!(send_until_full(&sender).await, CREDIT);
-        tank.0.may_go_on.set(true);
-        for _ in 0..100 {
-            sender.send(1).await.unwrap();
-        }
-        sender.finish();
-        assert_eq!(call.await.unwrap().unwrap(), 116);
-    });
-    with_postcard(async |flow, tank| {
-        let (sender, receiver) = channel(100);
-        let call = spawn(async move { flow.hold(8, receiver).await });
-        sleep(MOMENT).await.unwrap();
-        // Half of the credit comes back at once.
-        assert_eq!(send_until_full(&sender).await, CREDIT + 8);
-        tank.0.may_go_on.set(true);
-        sender.finish();
-        assert_eq!(call.await.unwrap().unwrap(), 24);
-    });
+    for (taken, more) in [(0, 100), (8, 0)] {
+        with_shop(async |shop, keeper| {
+            let (sender, receiver) = channel(100);
+            let call = spawn(shop.hold(taken, receiver));
+            pause(MOMENT).await;
+            // Half of the credit comes back at once.
+            let full = CREDIT + taken;
+            assert_eq!(send_until_full(&sender).await, full);
+            keeper.0.may_go_on.set(true);
+            send_each(&sender, [1].repeat(more)).await;
+            sender.finish();
+            assert_eq!(call.await.unwrap().unwrap(), (full + more) as u64);
+        });
+    }
 }
 
 #[test]
 fn downloads_have_exactly_the_credit() {
-    with_postcard(async |flow, tank| {
+    with_shop(async |shop, keeper| {
         let (sender, receiver) = channel(100);
-        let call = spawn(async move { flow.count(1_000, sender).await });
-        sleep(MOMENT).await.unwrap();
+        let call = spawn(shop.count(1_000, sender));
+        pause(MOMENT).await;
         drop(receiver);
         assert_eq!(call.await.unwrap().unwrap(), CREDIT as u64);
-        assert_eq!(*tank.0.ended.borrow(), ["Closed"]);
+        assert_eq!(keeper.ends(), ["Closed"]);
     });
 }
 
-/// Items that were sent before the end travelled cost no credit.
+/// Items that were sent before the end travelled cost no credit, and grant none.
 #[test]
 fn items_of_before_the_call_come_first() {
-    with_postcard(async |flow, _| {
+    with_shop(async |shop, _| {
         let (sender, receiver) = channel(100);
-        for number in 1_000..1_050 {
-            sender.send(number).await.unwrap();
-        }
-        let call = spawn(async move { flow.count(100, sender).await });
-        sleep(MOMENT).await.unwrap();
-        for number in (1_000..1_050).chain(0..100) {
-            assert_eq!(receiver.next().await.unwrap(), Some(number));
-        }
-        assert_eq!(receiver.next().await.unwrap(), None);
+        send_each(&sender, 1_000..1_050).await;
+        let call = spawn(shop.count(100, sender));
+        pause(MOMENT).await;
+        assert_received(&receiver, (1_000..1_050).chain(0..100), "Ok(None)").await;
         assert_eq!(call.await.unwrap().unwrap(), 100);
-    });
-    with_postcard(async |flow, _| {
+
         let (sender, receiver) = channel(100);
-        for number in 0..50 {
-            sender.send(number).await.unwrap();
-        }
-        let call = spawn(async move { flow.sum(receiver).await });
-        for number in 50..100 {
-            sender.send(number).await.unwrap();
-        }
+        send_each(&sender, 0..50).await;
+        let call = spawn(shop.sum(receiver));
+        send_each(&sender, 50..100).await;
         sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), 4_950);
-    });
-}
 
-/// The credit of items that were there before does not let the peer send more.
-#[test]
-fn items_of_before_the_call_grant_nothing() {
-    with_postcard(async |flow, _| {
         let (sender, receiver) = channel(100);
-        for number in 1_000..1_050 {
-            sender.send(number).await.unwrap();
-        }
-        let call = spawn(async move { flow.count(1_000, sender).await });
-        sleep(MOMENT).await.unwrap();
+        send_each(&sender, 1_000..1_050).await;
+        let call = spawn(shop.count(1_000, sender));
+        pause(MOMENT).await;
         for _ in 0..50 {
             receiver.next().await.unwrap();
         }
-        sleep(MOMENT).await.unwrap();
+        pause(MOMENT).await;
         drop(receiver);
         assert_eq!(call.await.unwrap().unwrap(), CREDIT as u64);
     });
@@ -426,32 +136,26 @@ fn items_of_before_the_call_grant_nothing() {
 
 #[test]
 fn ends_that_go_before_the_call_are_known() {
-    with_postcard(async |flow, tank| {
+    with_shop(async |shop, keeper| {
         let (sender, receiver) = channel(1);
         drop(receiver);
-        let sent = timeout_after(LONG, flow.count(1_000, sender)).await.unwrap().unwrap();
+        let sent = timeout_after(LONG, shop.count(1_000, sender)).await.unwrap().unwrap();
         assert!(sent <= CREDIT as u64, "{sent} items");
-        assert_eq!(*tank.0.ended.borrow(), ["Closed"]);
+        assert_eq!(keeper.ends(), ["Closed"]);
         let (sender, receiver) = channel(1);
         sender.send(7).await.unwrap();
         sender.finish();
-        assert_eq!(flow.sum(receiver).await.unwrap(), 7);
+        assert_eq!(shop.sum(receiver).await.unwrap(), 7);
     });
 }
 
 #[test]
 fn ends_that_go_during_the_call_are_known() {
-    with_postcard(async |flow, _| {
+    with_shop(async |shop, _| {
         let (sender, receiver) = channel(1);
-        let call = spawn(async move { flow.take_some(3, receiver).await });
-        let mut sent = 0;
-        let closed = loop {
-            match sender.send(1).await {
-                Ok(()) => sent += 1,
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(closed.why, NotSent::Closed));
+        let call = spawn(shop.take_some(3, receiver));
+        let (sent, why) = send_all(&sender, 1).await;
+        assert_closed(&why);
         assert!(sender.is_closed());
         assert!((3..=3 + CREDIT).contains(&sent), "{sent} items");
         assert!(!call.is_finished());
@@ -463,12 +167,11 @@ fn ends_that_go_during_the_call_are_known() {
 /// missing.
 #[test]
 fn ends_that_outlive_the_call_are_closed() {
-    with_postcard(async |flow, tank| {
+    with_shop(async |shop, keeper| {
         let (sender, receiver) = channel(1);
-        flow.keep(sender).await.unwrap();
-        assert_eq!(receiver.next().await.unwrap(), Some(1));
-        assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
-        let kept = tank.0.kept.borrow_mut().pop().unwrap();
+        shop.keep(sender).await.unwrap();
+        assert_received(&receiver, [1], "Err(Lost)").await;
+        let kept = keeper.0.kept.borrow_mut().pop().unwrap();
         assert_eq!(kept.await.unwrap(), "Err(Closed)");
     });
 }
@@ -476,12 +179,12 @@ fn ends_that_outlive_the_call_are_closed() {
 #[test]
 fn ends_travel_within_other_values() {
     for codec in [Codec::Postcard, Codec::Json] {
-        with_flow(codec, async |flow, _| {
-            let (input, to_flow) = channel(1);
+        with_codec(codec, async |shop, _| {
+            let (input, receiver) = channel(1);
             let (outputs, results): (Vec<_>, Vec<_>) = (0..5).map(|_| channel(1)).unzip();
             let nested =
-                Nested { name: "pipe".to_owned(), input: Some(to_flow), outputs, none: None };
-            let call = spawn(async move { flow.nested(nested).await });
+                Nested { name: "pipe".to_owned(), input: Some(receiver), outputs, none: None };
+            let call = spawn(shop.nested(nested));
             for number in 0..50 {
                 input.send(number).await.unwrap();
                 for (factor, result) in (1..).zip(&results) {
@@ -493,18 +196,28 @@ fn ends_travel_within_other_values() {
             for result in results {
                 assert_eq!(result.next().await.unwrap(), None);
             }
+
+            let ((numbers, input), (output, doubled)) = (channel(4), channel(4));
+            let call = spawn(shop.double(Pipe { output, input, even: Even(2) }));
+            numbers.send(4).await.unwrap();
+            numbers.finish();
+            assert_received(&doubled, [8], "Ok(None)").await;
+            call.await.unwrap().unwrap();
+            // The error is that of the number, and not that the channels have travelled.
+            let ((_numbers, input), (output, _doubled)) = (channel(4), channel(4));
+            let why = why(shop.double(Pipe { output, input, even: Even(3) }).await);
+            assert!(why.contains("an odd number"), "{why}");
         });
     }
 }
 
 #[test]
 fn more_channels_than_the_limit_are_refused() {
-    with_postcard(async |flow, _| {
+    with_shop(async |shop, _| {
         let (outputs, results): (Vec<_>, Vec<_>) = (0..65).map(|_| channel::<u64>(1)).unzip();
         let nested = Nested { name: String::new(), input: None, outputs, none: None };
-        let error = flow.nested(nested).await.unwrap_err();
-        assert_eq!(error.executed, Executed::No);
-        assert!(error.to_string().contains("at most 64 channels"), "{error}");
+        let why = why(shop.nested(nested).await);
+        assert!(why.contains("at most 64 channels") && why.ends_with(", No"), "{why}");
         for result in results {
             assert!(matches!(result.next().await, Err(ReceiveError::Lost)));
         }
@@ -513,15 +226,13 @@ fn more_channels_than_the_limit_are_refused() {
 
 #[test]
 fn ends_travel_once_and_in_calls_only() {
-    with_postcard(async |flow, _| {
+    with_shop(async |shop, _| {
         let (sender, receiver) = channel(1);
-        let error = flow.twice(Twice(receiver)).await.unwrap_err();
-        assert!(error.to_string().contains("has travelled before"), "{error}");
-        assert!(matches!(sender.send(1).await.unwrap_err().why, NotSent::Closed));
-
-        let ends = channel(1);
-        let error = flow.both(ends).await.unwrap_err();
-        assert!(error.to_string().contains("belongs to a call already"), "{error}");
+        let twice = why(shop.twice(Twice(receiver)).await);
+        assert!(twice.contains("has travelled before"), "{twice}");
+        assert_closed(&sender.send(1).await.unwrap_err().why);
+        let both = why(shop.both(channel(1)).await);
+        assert!(both.contains("belongs to a call already"), "{both}");
 
         let (sender, receiver) = channel::<u64>(1);
         for text in [
@@ -535,26 +246,25 @@ fn ends_travel_once_and_in_calls_only() {
         // Neither has left.
         sender.send(7).await.unwrap();
         sender.finish();
-        assert_eq!(flow.sum(receiver).await.unwrap(), 7);
+        assert_eq!(shop.sum(receiver).await.unwrap(), 7);
 
-        let error = flow.answers_with_an_end().await.unwrap_err();
-        assert!(matches!(error.failure, CallFailure::Answer(_)), "{error}");
+        assert!(why(shop.answers_with_an_end().await).starts_with("Answer("));
         let (ends, _received) = channel(1);
-        let error = flow.carries_ends(ends).await.unwrap();
-        assert!(error.contains("only as an argument"), "{error}");
+        let carried = shop.carries_ends(ends).await.unwrap();
+        assert!(carried.contains("only as an argument"), "{carried}");
         let (sender, receiver) = channel(1);
-        let error = flow.forward(receiver).await.unwrap();
-        assert!(error.contains("belongs to a call already"), "{error}");
-        assert!(matches!(sender.send(1).await.unwrap_err().why, NotSent::Closed));
+        let forwarded = shop.forward(receiver).await.unwrap();
+        assert!(forwarded.contains("belongs to a call already"), "{forwarded}");
+        assert_closed(&sender.send(1).await.unwrap_err().why);
     });
 }
 
 #[test]
 fn items_that_cannot_be_sent_are_errors() {
-    with_postcard(async |flow, tank| {
+    with_shop(async |shop, keeper| {
         let (sender, receiver) = channel(4);
-        let (other, call) = (flow.clone(), spawn(async move { flow.evens(receiver).await }));
-        sleep(MOMENT).await.unwrap();
+        let call = spawn(shop.evens(receiver));
+        pause(MOMENT).await;
         for number in 0..100 {
             match sender.send(Even(number)).await {
                 Ok(()) => assert_eq!(number % 2, 0),
@@ -573,49 +283,45 @@ fn items_that_cannot_be_sent_are_errors() {
             sender.send(Even(number)).await.unwrap();
         }
         sender.finish();
-        assert_eq!(other.evens(receiver).await.unwrap(), [0, 2]);
-        assert_eq!(*tank.0.ended.borrow(), ["Lost"]);
+        assert_eq!(shop.evens(receiver).await.unwrap(), [0, 2]);
+        assert_eq!(keeper.ends(), ["Lost"]);
     });
 }
 
 #[test]
 fn items_that_cannot_be_read_end_their_channel() {
-    with_postcard(async |flow, tank| {
+    with_shop(async |shop, keeper| {
         let (sender, receiver) = channel(4);
-        let other = flow.clone();
-        let call = spawn(async move { flow.read_evens(receiver).await });
+        let call = spawn(shop.read_evens(receiver));
         let closed = loop {
             if let Err(error) = sender.send(ReadEven(2)).await {
                 break error;
             }
             match sender.send(ReadEven(3)).await {
-                Ok(()) => sleep(MOMENT).await.unwrap(),
+                Ok(()) => pause(MOMENT).await,
                 Err(error) => break error,
             }
         };
-        assert!(matches!(closed.why, NotSent::Closed), "{closed}");
+        assert_closed(&closed.why);
         assert!(!call.is_finished());
         let text = call.await.unwrap().unwrap();
         assert!(text.starts_with("the item cannot be read: "), "{text}");
 
         let (sender, receiver) = channel(4);
-        let call = spawn(async move { other.send_odds(sender).await });
-        assert_eq!(receiver.next().await.unwrap(), Some(ReadEven(2)));
-        assert_eq!(receiver.next().await.unwrap(), Some(ReadEven(4)));
-        assert!(matches!(receiver.next().await, Err(ReceiveError::Decode(_))));
+        let call = spawn(shop.send_odds(sender));
+        assert_received(&receiver, [ReadEven(2), ReadEven(4)], "Err(Decode(...").await;
         call.await.unwrap().unwrap();
         assert!(matches!(receiver.next().await, Err(ReceiveError::Decode(_))));
-        assert_eq!(tank.0.ended.borrow().last().unwrap(), "Closed");
+        assert_eq!(keeper.ends().last().unwrap(), "Closed");
     });
 }
 
 #[test]
 fn items_have_the_limit_of_frames() {
-    with_postcard(async |flow, _| {
+    with_shop(async |shop, _| {
         let (sender, receiver) = channel(4);
-        let other = flow.clone();
-        let call = spawn(async move { flow.texts(receiver).await });
-        sleep(MOMENT).await.unwrap();
+        let call = spawn(shop.texts(receiver));
+        pause(MOMENT).await;
         // The number of the channel, and the length of the text, are in the frame as well.
         for size in [1, 9_997, 9_998, 20_000, 2] {
             match sender.send("x".repeat(size)).await {
@@ -629,10 +335,9 @@ fn items_have_the_limit_of_frames() {
         sender.finish();
         assert_eq!(call.await.unwrap().unwrap(), [1, 9_997, 2]);
         let (sender, receiver) = channel(4);
-        let call = spawn(async move { other.large(20_000, sender).await });
-        assert_eq!(receiver.next().await.unwrap().unwrap(), "before");
-        assert_eq!(receiver.next().await.unwrap().unwrap(), "after");
-        assert_eq!(receiver.next().await.unwrap(), None);
+        let call = spawn(shop.large(20_000, sender));
+        let expected = ["before", "after"].map(str::to_owned);
+        assert_received(&receiver, expected, "Ok(None)").await;
         assert!(call.await.unwrap().unwrap().contains("10000"));
     });
 }
@@ -640,11 +345,10 @@ fn items_have_the_limit_of_frames() {
 /// A caller that gives up in the middle of a stream, and keeps the receiver, harms no other call.
 #[test]
 fn callers_give_up_in_the_middle() {
-    with_postcard(async |flow, tank| {
+    with_shop(async |shop, keeper| {
         for _ in 0..20 {
             let (sender, receiver) = channel(4);
-            let other = flow.clone();
-            let call = spawn(async move { other.count(1_000, sender).await });
+            let call = spawn(shop.count(1_000, sender));
             for number in 0..20 {
                 assert_eq!(receiver.next().await.unwrap(), Some(number));
             }
@@ -661,191 +365,125 @@ fn callers_give_up_in_the_middle() {
         }
         for _ in 0..20 {
             let (sender, receiver) = channel(4);
-            let other = flow.clone();
-            let call = spawn(async move { other.sum(receiver).await });
-            for _ in 0..20 {
-                sender.send(1).await.unwrap();
-            }
+            let call = spawn(shop.sum(receiver));
+            send_each(&sender, [1; 20]).await;
             call.abort();
-            let closed = loop {
-                if let Err(error) = sender.send(1).await {
-                    break error;
-                }
-            };
-            assert!(matches!(closed.why, NotSent::Closed), "{closed}");
+            assert_closed(&send_all(&sender, 1).await.1);
         }
-        sleep(MOMENT).await.unwrap();
-        let ended = tank.0.ended.borrow();
+        pause(MOMENT).await;
+        let ended = keeper.ends();
         assert!(!ended.is_empty() && ended.iter().all(|what| what != "None"), "{ended:?}");
-    });
-}
-
-#[test]
-fn panics_end_the_channels() {
-    with_postcard(async |flow, _| {
-        let (sender, receiver) = channel(4);
-        let error = timeout_after(LONG, flow.panic(sender)).await.unwrap().unwrap_err();
-        assert!(matches!(error.failure, CallFailure::Panicked), "{error}");
-        assert_eq!(receiver.next().await.unwrap(), Some(1));
-        assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
     });
 }
 
 /// A receiver takes no half of the items for the whole, whatever ends the sender before `finish`.
 #[test]
 fn senders_that_do_not_finish_lose_the_rest() {
-    with_postcard(async |flow, tank| {
-        let other = flow.clone();
+    with_shop(async |shop, keeper| {
         for is_cancelled in [true, false] {
             let (sender, receiver) = channel(4);
             let sending = spawn(async move {
                 for number in 0.. {
                     sender.send(number).await?;
                     if number == 50 {
-                        sleep(LONG).await?;
+                        pikake::sleep(LONG).await?;
                     }
                 }
                 sender.finish();
                 Ok::<_, std::io::Error>(())
             });
-            let other = other.clone();
-            let call = spawn(async move { other.sum(receiver).await });
-            sleep(MOMENT).await.unwrap();
+            let call = spawn(shop.sum(receiver));
+            pause(MOMENT).await;
             match is_cancelled {
                 true => assert!(sending.cancel().await.is_ok()),
                 false => sending.abort(),
             }
             assert_eq!(call.await.unwrap().unwrap(), 50 * 51 / 2);
-            assert_eq!(tank.0.ended.borrow_mut().pop().unwrap(), "Lost");
+            assert_eq!(keeper.ends(), ["Lost"]);
         }
-        // A handler that returns has not finished.
+        // A handler that returns has not finished, and one that panics has not either.
         let (sender, receiver) = channel(4);
-        flow.send_one(sender).await.unwrap();
-        assert_eq!(receiver.next().await.unwrap(), Some(1));
-        assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
+        shop.send_one(sender).await.unwrap();
+        assert_received(&receiver, [1], "Err(Lost)").await;
+        let (sender, receiver) = channel(4);
+        let panicked = timeout_after(LONG, shop.send_and_panic(sender)).await.unwrap();
+        assert_eq!(why(panicked), "Panicked, Yes");
+        assert_received(&receiver, [1], "Err(Lost)").await;
     });
 }
 
-/// A sender that waits for room on the connection learns that the call is over.
+/// A sender that waits for room on the connection learns that the call is over, or that the server
+/// takes nothing.
 #[test]
 fn the_end_of_a_call_ends_waits_for_room() {
-    pikake::sim::example(async {
-        let (here, there) = MemoryStream::pair(100);
-        let stream = Cell::new(Some(here));
-        let packets = PacketOptions::new().queue_limit(1_000);
-        let client = Client::builder().attempts(1).packets(packets).server("memory", move || {
-            let stream = stream.take();
-            async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
-        });
-        let flow = FlowClient::new(client.build());
-        let server = spawn(async move {
-            there.write_all(&crate::raw::hello(1 << 20, 30_000, &[3, 100])).await.unwrap();
-            crate::raw::beat(&there).await;
-        });
-        let (sender, receiver) = channel(4);
-        let call = spawn(async move { flow.texts(receiver).await });
-        let sending = spawn(async move {
-            loop {
-                if let Err(error) = sender.send("x".repeat(300)).await {
-                    return error;
-                }
+    for is_cancelled in [true, false] {
+        let _row = Row(if is_cancelled { "the call is cancelled" } else { "the server stalls" });
+        run(async {
+            let (here, there) = MemoryStream::pair(100);
+            let packets = PacketOptions::new().queue_limit(1_000);
+            let builder = Client::builder().attempts(1).packets(packets);
+            let shop = ShopClient::new(once(builder, "memory", here).build());
+            let server = spawn(async move {
+                let hello = hello(1 << 20, 30_000, &[3, 100]);
+                pikake::net::Write::write_all(&there, &hello).await.unwrap();
+                beat(&there).await;
+            });
+            let (sender, receiver) = channel(4);
+            let call = spawn(shop.texts(receiver));
+            let sending = spawn(async move { send_all(&sender, "x".repeat(300)).await.1 });
+            pause(MOMENT).await;
+            if is_cancelled {
+                call.cancel().await.unwrap();
+                let closed = timeout_after(MOMENT, sending).await.expect("it is told");
+                assert_closed(&closed.unwrap());
+                server.cancel().await.unwrap();
+            } else {
+                assert_closed(&sending.await.unwrap());
+                assert_eq!(why(call.await.unwrap()), "Connection(Stalled(30s)), Maybe");
+                server.await.unwrap();
             }
+            drop(shop);
+            pause(LONG).await;
+            assert_no_tasks();
         });
-        sleep(MOMENT).await.unwrap();
-        call.cancel().await.unwrap();
-        let error = timeout_after(MOMENT, sending).await.expect("it is told").unwrap();
-        assert!(matches!(error.why, NotSent::Closed), "{error}");
-        server.cancel().await.unwrap();
-    });
+    }
 }
 
 /// A connection that is lost closes all channels on both sides.
-#[test]
-fn a_lost_connection_loses_its_channels() {
-    pikake::sim::example(async {
-        for is_server_lost in [true, false] {
-            let tank = Tank::default();
-            let (here, there) = MemoryStream::pair(200);
-            let serving = spawn(server(&tank).serve_connection(there));
-            let stream = Cell::new(Some(here));
-            let client = Client::builder().attempts(1).server("memory", move || {
-                let stream = stream.take();
-                async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
-            });
-            let flow = FlowClient::new(client.build());
-            let (input, to_flow) = channel(4);
-            let (from_flow, output) = channel(4);
-            let (numbers, counted) = channel(4);
-            let other = flow.clone();
-            let calls = [
-                spawn(async move { other.echo(to_flow, from_flow).await.map(drop) }),
-                spawn(async move { flow.count(1_000, numbers).await.map(drop) }),
-            ];
-            input.send(1).await.unwrap();
-            assert_eq!(output.next().await.unwrap(), Some(1));
-            if is_server_lost {
-                serving.abort();
-                for call in calls {
-                    let error = call.await.unwrap().unwrap_err();
-                    assert!(
-                        matches!(error.failure, CallFailure::Connection(_) | CallFailure::Ended(_)),
-                        "{error}"
-                    );
-                    assert!(error.executed > Executed::No);
-                }
-            } else {
-                calls.into_iter().for_each(|call| call.abort());
-                sleep(MOMENT).await.unwrap();
-                let _ = serving.await.unwrap();
+#[pikake::sim(seeds = 1)]
+async fn a_lost_connection_loses_its_channels() {
+    for is_server_lost in [true, false] {
+        let (here, there) = MemoryStream::pair(200);
+        let serving = spawn(server(&Keeper::default()).serve_connection(there));
+        let builder = once(Client::builder().attempts(1), "memory", here);
+        let shop = ShopClient::new(builder.build());
+        let (input, receiver) = channel(4);
+        let (sender, output) = channel(4);
+        let (numbers, counted) = channel(4);
+        let (echo, count) = (shop.echo(receiver, sender), shop.count(1_000, numbers));
+        let calls = [spawn(echo), spawn(async { count.await.map(drop) })];
+        drop(shop);
+        input.send(1).await.unwrap();
+        assert_eq!(output.next().await.unwrap(), Some(1));
+        if is_server_lost {
+            serving.abort();
+            for call in calls {
+                let why = why(call.await.unwrap());
+                assert!(why.starts_with("Connection(") || why.starts_with("Ended("), "{why}");
+                assert!(!why.ends_with(", No"), "{why}");
             }
-            assert!(!matches!(output.next().await, Ok(Some(_))));
-            // The call says whether the end is in order.
-            while let Ok(Some(_)) = counted.next().await {}
-            let closed = loop {
-                if let Err(error) = input.send(1).await {
-                    break error;
-                }
-            };
-            assert!(matches!(closed.why, NotSent::Closed), "{closed}");
-            sleep(LONG).await.unwrap();
-            assert_eq!(kernel_figures().tasks, 1, "tasks are left");
+        } else {
+            calls.into_iter().for_each(|call| call.abort());
+            pause(MOMENT).await;
+            let _ = serving.await.unwrap();
         }
-    });
-}
-
-/// A sender that waits for room on the connection learns that the server takes nothing.
-#[test]
-fn a_server_that_takes_nothing_closes_uploads() {
-    pikake::sim::example(async {
-        let (here, there) = MemoryStream::pair(100);
-        let stream = Cell::new(Some(here));
-        let packets = PacketOptions::new().queue_limit(1_000);
-        let client = Client::builder().attempts(1).packets(packets).server("memory", move || {
-            let stream = stream.take();
-            async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
-        });
-        let flow = FlowClient::new(client.build());
-        let server = spawn(async move {
-            there.write_all(&crate::raw::hello(1 << 20, 30_000, &[3, 100])).await.unwrap();
-            crate::raw::beat(&there).await;
-        });
-        let (sender, receiver) = channel(4);
-        let call = spawn(async move { flow.texts(receiver).await });
-        let closed = loop {
-            if let Err(error) = sender.send("x".repeat(300)).await {
-                break error;
-            }
-        };
-        assert!(matches!(closed.why, NotSent::Closed), "{closed}");
-        let error = call.await.unwrap().unwrap_err();
-        assert!(
-            matches!(error.failure, CallFailure::Connection(PacketError::Stalled(_))),
-            "{error}"
-        );
-        server.await.unwrap();
-        sleep(LONG).await.unwrap();
-        assert_eq!(kernel_figures().tasks, 1, "tasks are left");
-    });
+        assert!(!matches!(output.next().await, Ok(Some(_))));
+        // The call says whether the end is in order.
+        while let Ok(Some(_)) = counted.next().await {}
+        assert_closed(&send_all(&input, 1).await.1);
+        pause(LONG).await;
+        assert_no_tasks();
+    }
 }
 
 /// Wherever `send` and `next` are interrupted, each item arrives once.
@@ -853,42 +491,33 @@ fn a_server_that_takes_nothing_closes_uploads() {
 fn interruptions_lose_no_item() {
     let report = interrupt_everywhere(
         || async {
-            let tank = Tank::default();
             let (here, there) = MemoryStream::pair(100);
-            let serving = spawn(server(&tank).items(2).serve_connection(there));
-            let stream = Cell::new(Some(here));
-            let client = Client::builder().server("memory", move || {
-                let stream = stream.take();
-                async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
-            });
-            let flow = FlowClient::new(client.build());
-            let (input, to_flow) = channel(1);
-            let (from_flow, output) = channel(1);
-            let call = spawn(async move { flow.echo(to_flow, from_flow).await });
+            let serving = spawn(server(&Keeper::default()).items(2).serve_connection(there));
+            let shop = ShopClient::new(once(Client::builder(), "memory", here).build());
+            let (input, receiver) = channel(1);
+            let (sender, output) = channel(1);
+            let call = spawn(shop.echo(receiver, sender));
+            drop(shop);
             let (mut received, mut told) = (Vec::new(), 0);
+            let next = async |told: &mut usize| loop {
+                match output.next().await {
+                    Ok(item) => break item,
+                    Err(ReceiveError::Interrupted(_)) => *told += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            };
             for number in 0..8 {
                 while let Err(error) = input.send(number).await {
                     assert!(error.interrupted().is_some() && error.into_item() == number);
                     told += 1;
                 }
                 if number % 2 == 1 {
-                    loop {
-                        match output.next().await {
-                            Ok(item) => break received.push(item.unwrap()),
-                            Err(ReceiveError::Interrupted(_)) => told += 1,
-                            Err(error) => panic!("{error}"),
-                        }
-                    }
+                    received.push(next(&mut told).await.unwrap());
                 }
             }
             input.finish();
-            loop {
-                match output.next().await {
-                    Ok(Some(item)) => received.push(item),
-                    Ok(None) => break,
-                    Err(ReceiveError::Interrupted(_)) => told += 1,
-                    Err(error) => panic!("{error}"),
-                }
+            while let Some(item) = next(&mut told).await {
+                received.push(item);
             }
             pikake::shield(call).await.unwrap().unwrap();
             let _ = pikake::shield(serving).await.unwrap();
@@ -908,84 +537,72 @@ mod later {
     use pikake::rpc::Receiver;
 
     #[pikake::service]
-    pub(super) trait Flow {
+    pub(super) trait Shop {
         async fn sum(&self, numbers: Receiver<u64>, others: Option<Receiver<u64>>) -> u64;
     }
 
     /// Nobody offers the later version here.
-    impl Flow for () {
+    impl Shop for () {
         async fn sum(&self, _: Receiver<u64>, _: Option<Receiver<u64>>) -> u64 {
             unreachable!()
         }
     }
 
-    const _: fn() -> FlowServer<()> = || FlowServer::new(());
+    const _: fn() -> ShopServer<()> = || ShopServer::new(());
 }
 
 /// A server that is older ignores a channel that it does not know, and no other call is harmed.
 #[test]
 fn channels_that_the_server_does_not_know_are_ignored() {
     for codec in [Codec::Postcard, Codec::Json] {
-        pikake::sim::example(async move {
-            let listener = TcpListener::bind("127.0.0.1:7000").await.unwrap();
-            let serving = spawn(server(&Tank::default()).serve(listener));
-            let client = Client::builder().codec(codec).tcp("127.0.0.1:7000").build();
-            let flow = later::FlowClient::new(client);
+        run(async move {
+            let listener = TcpListener::bind(ADDRESS).await.unwrap();
+            let serving = spawn(server(&Keeper::default()).serve(listener));
+            let client = Client::builder().codec(codec).tcp(ADDRESS).build();
+            let shop = later::ShopClient::new(client);
             let (sender, receiver) = channel(4);
             let (other, others) = channel(4);
-            let call = spawn(async move { flow.sum(receiver, Some(others)).await });
+            let call = spawn(shop.sum(receiver, Some(others)));
             sender.send(1).await.unwrap();
             assert_eq!(send_until_full(&other).await, CREDIT);
             sender.send(2).await.unwrap();
             sender.finish();
             assert_eq!(call.await.unwrap().unwrap(), 3);
-            assert!(matches!(other.send(1).await.unwrap_err().why, NotSent::Closed));
+            assert_closed(&other.send(1).await.unwrap_err().why);
             serving.cancel().await.unwrap();
         });
     }
 }
 
-#[test]
-fn channels_work_without_a_call() {
-    pikake::sim::example(async {
-        let (sender, receiver) = channel(2);
-        let sending = spawn(async move {
-            for number in 0..100 {
-                sender.send(number).await.unwrap();
-            }
-            sender.finish();
-        });
-        for number in 0..100 {
-            assert_eq!(receiver.next().await.unwrap(), Some(number));
-        }
-        assert_eq!(receiver.next().await.unwrap(), None);
-        sending.await.unwrap();
-        let (sender, receiver) = channel(2);
-        sender.send(1).await.unwrap();
-        drop(receiver);
-        assert!(matches!(sender.send(2).await.unwrap_err().why, NotSent::Closed));
+#[pikake::sim(seeds = 1)]
+async fn channels_work_without_a_call() {
+    let (sender, receiver) = channel(2);
+    let sending = spawn(async move {
+        send_each(&sender, 0..100).await;
+        sender.finish();
     });
+    assert_received(&receiver, 0..100, "Ok(None)").await;
+    sending.await.unwrap();
+    let (sender, receiver) = channel(2);
+    sender.send(1).await.unwrap();
+    drop(receiver);
+    assert_closed(&sender.send(2).await.unwrap_err().why);
 }
 
-#[test]
-fn too_much_metadata_is_refused() {
-    pikake::sim::example(async {
-        let listener = TcpListener::bind("127.0.0.1:7000").await.unwrap();
-        let serving = spawn(server(&Tank::default()).serve(listener));
-        let mut client = Client::tcp("127.0.0.1:7000");
-        for number in 0..65 {
-            let sum = async |client: Client| {
-                let (sender, receiver) = channel(1);
-                sender.finish();
-                FlowClient::new(client).sum(receiver).await
-            };
-            assert!(sum(client.clone()).await.is_ok());
-            client = client.with_metadata(format!("name {number}"), "value");
-            if number == 64 {
-                let error = sum(client.clone()).await.unwrap_err();
-                assert!(matches!(error.failure, CallFailure::Encode(_)), "{error}");
-            }
+#[pikake::sim(seeds = 1)]
+async fn too_much_metadata_is_refused() {
+    let it = listening(Client::builder()).await;
+    let mut client = Client::tcp(ADDRESS);
+    for number in 0..=65 {
+        let (sender, receiver) = channel(1);
+        sender.finish();
+        let summed = ShopClient::new(client.clone()).sum(receiver).await;
+        match number {
+            65 => assert!(why(summed).starts_with("Encode(")),
+            _ => assert_eq!(summed.unwrap(), 0),
         }
-        serving.cancel().await.unwrap();
-    });
+        client = client.with_metadata(format!("name {number}"), "value");
+    }
+    drop(client);
+    it.end().await;
 }

@@ -68,42 +68,38 @@ async fn office() -> Client {
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-#[test]
-fn traces_go_on_through_handlers() {
-    pikake::sim::example(async {
-        let client = office().await;
-        let client = client.with_metadata(TRACEPARENT, PARENT);
-        let client = client.with_metadata(TRACESTATE, "congo=t61rcWkgMzE, rojo=00f067aa0ba902b7");
-        let seen = PostClient::new(client).carry(2).await.unwrap();
-        assert_eq!(seen.len(), 3);
-        let mut caller = 0x00f0_67aa_0ba9_02b7;
-        for seen in seen {
-            let (text, parent, state) = seen.unwrap();
-            let context = TraceContext::parse(&text, "").unwrap();
-            assert_eq!(context.trace_id(), 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
-            assert!(context.is_sampled());
-            assert_eq!(parent, Some(caller));
-            assert_ne!(context.span_id(), caller);
-            assert_eq!(state, "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7");
-            caller = context.span_id();
-        }
-    });
+#[pikake::sim(seeds = 1)]
+async fn traces_go_on_through_handlers() {
+    let client = office().await;
+    let client = client.with_metadata(TRACEPARENT, PARENT);
+    let client = client.with_metadata(TRACESTATE, "congo=t61rcWkgMzE, rojo=00f067aa0ba902b7");
+    let seen = PostClient::new(client).carry(2).await.unwrap();
+    assert_eq!(seen.len(), 3);
+    let mut caller = 0x00f0_67aa_0ba9_02b7;
+    for seen in seen {
+        let (text, parent, state) = seen.unwrap();
+        let context = TraceContext::parse(&text, "").unwrap();
+        assert_eq!(context.trace_id(), 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
+        assert!(context.is_sampled());
+        assert_eq!(parent, Some(caller));
+        assert_ne!(context.span_id(), caller);
+        assert_eq!(state, "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7");
+        caller = context.span_id();
+    }
 }
 
-#[test]
-fn calls_without_a_trace_have_none() {
-    pikake::sim::example(async {
-        let client = office().await;
-        assert_eq!(PostClient::new(client.clone()).carry(1).await.unwrap(), [None, None]);
-        for bad in ["", "00-0-0-00", &PARENT.to_uppercase()] {
-            let client = PostClient::new(client.with_metadata(TRACEPARENT, bad));
-            assert_eq!(client.carry(0).await.unwrap(), [None]);
-        }
-        // Two of them name no trace.
-        let client = client.with_metadata(TRACEPARENT, PARENT).add_metadata("TraceParent", PARENT);
-        assert_eq!(PostClient::new(client).carry(0).await.unwrap(), [None]);
-        assert_eq!(trace::current(), None);
-    });
+#[pikake::sim(seeds = 1)]
+async fn calls_without_a_trace_have_none() {
+    let client = office().await;
+    assert_eq!(PostClient::new(client.clone()).carry(1).await.unwrap(), [None, None]);
+    for bad in ["", "00-0-0-00", &PARENT.to_uppercase()] {
+        let client = PostClient::new(client.with_metadata(TRACEPARENT, bad));
+        assert_eq!(client.carry(0).await.unwrap(), [None]);
+    }
+    // Two of them name no trace.
+    let client = client.with_metadata(TRACEPARENT, PARENT).add_metadata("TraceParent", PARENT);
+    assert_eq!(PostClient::new(client).carry(0).await.unwrap(), [None]);
+    assert_eq!(trace::current(), None);
 }
 
 /// The cases of the recommendation.
@@ -178,16 +174,14 @@ fn tracestate_is_read_strictly() {
     }
 }
 
-#[test]
-fn roots_and_children_have_ids() {
-    pikake::sim::example(async {
-        let root = TraceContext::root(false);
-        assert!(root.trace_id() != 0 && root.span_id() != 0 && !root.is_sampled());
-        assert_eq!(root.parent_id(), None);
-        let child = root.child();
-        assert_eq!((child.trace_id(), child.parent_id()), (root.trace_id(), Some(root.span_id())));
-        assert_ne!(child.span_id(), root.span_id());
-    });
+#[pikake::sim(seeds = 1)]
+async fn roots_and_children_have_ids() {
+    let root = TraceContext::root(false);
+    assert!(root.trace_id() != 0 && root.span_id() != 0 && !root.is_sampled());
+    assert_eq!(root.parent_id(), None);
+    let child = root.child();
+    assert_eq!((child.trace_id(), child.parent_id()), (root.trace_id(), Some(root.span_id())));
+    assert_ne!(child.span_id(), root.span_id());
 }
 
 /// Keeps the spans of calls, and what is recorded in them.
@@ -262,76 +256,72 @@ fn each_call_has_a_span() {
     assert!(spans[4].contains(" trace=00-4bf92f3577b34da6a3ce929d0e0e4736-"), "{}", spans[4]);
 }
 
-#[test]
-fn figures_count_calls_by_method_and_outcome() {
-    pikake::sim::example(async {
-        let client = office().await;
-        let post = PostClient::new(client.clone());
-        let value = |name: &str, labels: &[&str]| {
-            let shown = collect();
-            let mut found = shown.iter().filter(|figure| {
-                let values = figure.labels.iter().map(|(_, value)| value.as_str());
-                figure.name == name && values.eq(labels.iter().copied())
-            });
-            let found = found.next().unwrap_or_else(|| panic!("{name} {labels:?}: {shown:?}"));
-            match &found.value {
-                Value::Gauge(count) | Value::Counter(count) => *count,
-                Value::Times { counts, .. } => counts.iter().sum(),
-                other => panic!("{other:?}"),
-            }
-        };
-        post.wait(1).await.unwrap();
-        assert_eq!(value("pikake_rpc_connections", &[]), 1);
-        assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 0, "nobody had asked");
-        post.wait(1).await.unwrap();
-        post.wait(0).await.unwrap_err();
-        post.panic().await.unwrap_err();
-        let call = spawn({
-            let post = post.clone();
-            async move { post.wait(60_000).await }
+#[pikake::sim(seeds = 1)]
+async fn figures_count_calls_by_method_and_outcome() {
+    let client = office().await;
+    let post = PostClient::new(client.clone());
+    let value = |name: &str, labels: &[&str]| {
+        let shown = collect();
+        let mut found = shown.iter().filter(|figure| {
+            let values = figure.labels.iter().map(|(_, value)| value.as_str());
+            figure.name == name && values.eq(labels.iter().copied())
         });
-        sleep(MS).await.unwrap();
-        assert_eq!(value("pikake_rpc_running_calls", &["Post.wait"]), 1);
-        call.cancel().await.unwrap();
-        sleep(MS).await.unwrap();
-        assert_eq!(value("pikake_rpc_running_calls", &["Post.wait"]), 0);
-        assert_eq!(value("pikake_rpc_calls", &["Post.wait", "answered"]), 2);
-        // The interrupted handler returned the service's error.
-        assert_eq!(value("pikake_rpc_calls", &["Post.wait", "error"]), 2);
-        assert_eq!(value("pikake_rpc_calls", &["Post.panic", "panicked"]), 1);
-        assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 3);
-        assert_eq!(value("pikake_rpc_refused_calls", &["unknown_method"]), 0);
+        let found = found.next().unwrap_or_else(|| panic!("{name} {labels:?}: {shown:?}"));
+        match &found.value {
+            Value::Gauge(count) | Value::Counter(count) => *count,
+            Value::Times { counts, .. } => counts.iter().sum(),
+            other => panic!("{other:?}"),
+        }
+    };
+    post.wait(1).await.unwrap();
+    assert_eq!(value("pikake_rpc_connections", &[]), 1);
+    assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 0, "nobody had asked");
+    post.wait(1).await.unwrap();
+    post.wait(0).await.unwrap_err();
+    post.panic().await.unwrap_err();
+    let call = spawn({
+        let post = post.clone();
+        async move { post.wait(60_000).await }
     });
+    sleep(MS).await.unwrap();
+    assert_eq!(value("pikake_rpc_running_calls", &["Post.wait"]), 1);
+    call.cancel().await.unwrap();
+    sleep(MS).await.unwrap();
+    assert_eq!(value("pikake_rpc_running_calls", &["Post.wait"]), 0);
+    assert_eq!(value("pikake_rpc_calls", &["Post.wait", "answered"]), 2);
+    // The interrupted handler returned the service's error.
+    assert_eq!(value("pikake_rpc_calls", &["Post.wait", "error"]), 2);
+    assert_eq!(value("pikake_rpc_calls", &["Post.panic", "panicked"]), 1);
+    assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 3);
+    assert_eq!(value("pikake_rpc_refused_calls", &["unknown_method"]), 0);
 }
 
 /// Both sides name the method, the peer and the call.
-#[test]
-fn listings_name_calls() {
-    pikake::sim::example(async {
-        let post = PostClient::new(office().await);
-        let call = spawn({
-            let post = post.clone();
-            async move { post.wait(100).await }
-        });
-        sleep(MS).await.unwrap();
-        let page = tasks_from(0, 100);
-        page.tasks.iter().for_each(|task| task.inspect());
-        for _ in 0..3 {
-            yield_now().await.unwrap();
-        }
-        assert!(page.tasks.iter().any(|task| task.name() == "Post.wait"));
-        let mut texts = Vec::new();
-        for task in &page.tasks {
-            for wait in task.waits() {
-                let about = wait.about.map(|about| about.text().to_owned());
-                texts.push(format!("{}: {}", task.name(), about.unwrap_or_default()));
-            }
-        }
-        let has = |begin: &str, end: &str| {
-            texts.iter().any(|text| text.starts_with(begin) && text.ends_with(end))
-        };
-        assert!(has(": Post.wait at 127.0.0.1:7000", "call 1"), "{texts:#?}");
-        assert!(has("connection: 1 call of 127.0.0.1:", ": Post.wait (call 1)"), "{texts:#?}");
-        call.await.unwrap().unwrap();
+#[pikake::sim(seeds = 1)]
+async fn listings_name_calls() {
+    let post = PostClient::new(office().await);
+    let call = spawn({
+        let post = post.clone();
+        async move { post.wait(100).await }
     });
+    sleep(MS).await.unwrap();
+    let page = tasks_from(0, 100);
+    page.tasks.iter().for_each(|task| task.inspect());
+    for _ in 0..3 {
+        yield_now().await.unwrap();
+    }
+    assert!(page.tasks.iter().any(|task| task.name() == "Post.wait"));
+    let mut texts = Vec::new();
+    for task in &page.tasks {
+        for wait in task.waits() {
+            let about = wait.about.map(|about| about.text().to_owned());
+            texts.push(format!("{}: {}", task.name(), about.unwrap_or_default()));
+        }
+    }
+    let has = |begin: &str, end: &str| {
+        texts.iter().any(|text| text.starts_with(begin) && text.ends_with(end))
+    };
+    assert!(has(": Post.wait at 127.0.0.1:7000", "call 1"), "{texts:#?}");
+    assert!(has("connection: 1 call of 127.0.0.1:", ": Post.wait (call 1)"), "{texts:#?}");
+    call.await.unwrap().unwrap();
 }
