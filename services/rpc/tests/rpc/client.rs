@@ -17,8 +17,8 @@ use pikake::traps::figures::{self, Value};
 use pikake::{Interrupted, sleep, spawn, timeout_after};
 
 use crate::harness::{
-    Called, Door, Listening, away, client_of, millis_since, ms, pause, run, shop, shop_by, shops,
-    unreachable, why,
+    Called, Door, Listening, away, client_of, millis_since, ms, pause, run, serve_stream, shop,
+    shop_by, shops, unreachable, why,
 };
 use crate::shop::{Keeper, ShopClient, ShopServer};
 
@@ -221,9 +221,7 @@ async fn an_attempt_to_connect_survives_its_caller() {
         let keeper = keeper.clone();
         async move {
             sleep(ms(100)).await?;
-            let (here, there) = MemoryStream::pair(4096);
-            spawn(Server::new().add(ShopServer::new(keeper)).serve_connection(there)).detach();
-            Ok(here)
+            Ok(serve_stream(&keeper))
         }
     });
     let shop = ShopClient::new(client.build());
@@ -336,12 +334,7 @@ async fn a_server_that_is_away_is_left_out() {
         counted.set(counted.get() + 1);
         let result = match away.get() {
             true => Err(io::ErrorKind::ConnectionRefused.into()),
-            false => {
-                let (here, there) = MemoryStream::pair(4096);
-                let server = Server::new().add(ShopServer::new(keeper.clone()));
-                spawn(server.serve_connection(there)).detach();
-                Ok(here)
-            }
+            false => Ok(serve_stream(&keeper)),
         };
         std::future::ready(result)
     });
@@ -732,10 +725,7 @@ fn a_client_outlives_its_kernel() {
             if is_slow {
                 sleep(Duration::MAX).await?;
             }
-            let (here, there) = MemoryStream::pair(4096);
-            let server = Server::new().add(ShopServer::new(keeper));
-            spawn(server.serve_connection(there)).detach();
-            Ok(here)
+            Ok(serve_stream(&keeper))
         }
     });
     let shop = ShopClient::new(builder.build());

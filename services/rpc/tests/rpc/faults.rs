@@ -41,7 +41,8 @@ fn handlers_end_as_their_client_and_server_do() {
         (
             "a deadline that is over before the call arrives",
             same,
-            "> request deadline 1 stubborn 0; < answer failure 1 6 the caller's time is over; begun 0",
+            "> request deadline 1 stubborn 0; < answer failure 1 6 the caller's time is over;
+             begun 0",
         ),
         (
             "further cancels do not begin the grace anew",
@@ -90,7 +91,8 @@ fn handlers_end_as_their_client_and_server_do() {
         (
             "the server ends while the connection is idle, after a packet of no call",
             same,
-            "bare; > request 1 add 1 2 + 31 0; 10ms; closing; 1ms; cut; 1000ms; done; served Ok(())",
+            "bare; > request 1 add 1 2 + 31 0; 10ms; closing; 1ms; cut; 1000ms; done;
+             served Ok(())",
         ),
         (
             "the client does not wait for a place",

@@ -3,13 +3,13 @@
 //! A [`Peer`] keeps to the packets, and otherwise does what a script says. Steps of a script stand
 //! between semicolons:
 //!
-//! * `> request 1 add 1 2` sends a packet: its kind, flags, id and body. The name of a method stands
-//!   for its number.
+//! * `> request 1 add 1 2` sends a packet: its kind, flags, id and body. The name of a method
+//!   stands for its number.
 //! * `< answer failure 1 2` waits for the next packet, which must be this one. `...` stands for any
 //!   text.
 //! * `5ms` lets time pass, `finish` ends the writer, `drop` the whole peer.
-//! * `rest` waits for the end of the connection, `end` for one in order, and `silence` for no packet
-//!   in a long time.
+//! * `rest` waits for the end of the connection, `end` for one in order, and `silence` for no
+//!   packet in a long time.
 //! * `bare`, the first step, has a peer that only writes. `cut` ends its stream without a last
 //!   packet, and ` + ` stands between packets of one write.
 //!
@@ -29,7 +29,8 @@ use pikake::kernel::inspect::kernel_figures;
 use pikake::net::{Closing, MemoryStream, TcpListener, Write};
 use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
 use pikake::rpc::{
-    CallError, Client, ClientBuilder, NotSent, Receiver, SendError, Sender, Server, channel,
+    CallError, Client, ClientBuilder, NotSent, Receiver, SendError, Sender, Server, Transport,
+    channel,
 };
 use pikake::sync::Queue;
 use pikake::time::{Ticks, elapsed_since};
@@ -124,12 +125,22 @@ impl Drop for Row<'_> {
 }
 
 /// A client builder with a server that has one connection, which ends at `stream`.
-pub(crate) fn once(builder: ClientBuilder, name: &str, stream: MemoryStream) -> ClientBuilder {
+pub(crate) fn once<S>(builder: ClientBuilder, name: &str, stream: S) -> ClientBuilder
+where
+    S: Transport + 'static,
+{
     let stream = Cell::new(Some(stream));
     builder.server(name, move || {
         let stream = stream.take().ok_or(io::ErrorKind::ConnectionRefused);
         async move { stream.map_err(Into::into) }
     })
+}
+
+/// The other end of a stream that a server of its own serves.
+pub(crate) fn serve_stream(keeper: &Keeper) -> MemoryStream {
+    let (here, there) = MemoryStream::pair(4096);
+    spawn(Server::new().add(ShopServer::new(keeper.clone())).serve_connection(there)).detach();
+    here
 }
 
 /// A client builder with a server that is never reached.

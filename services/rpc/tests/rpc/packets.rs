@@ -7,15 +7,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::kernel::inspect::kernel_figures;
-use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
+use pikake::net::tls::{TlsAcceptor, TlsConnector};
 use pikake::net::{MemoryStream, Read, TcpListener, TcpStream, UnixStream, Write};
 use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
 use pikake::testing::interrupt_everywhere;
 use pikake::{sleep, spawn, timeout_after, yield_now};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_ED25519};
 
 use crate::harness::{assert_like, is_pending};
 use crate::raw::{FINISH, HEARTBEAT, beat, frame, hello, number, plain_hello, read_all};
+use crate::tls::authority;
 
 const LONG: Duration = Duration::from_secs(1_000);
 
@@ -674,44 +674,31 @@ async fn packets_cross_the_simulated_network() {
     peer.await.unwrap().unwrap();
 }
 
-#[test]
-fn packets_cross_real_sockets() {
-    pikake::run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let peer = spawn(async move { echo(listener.accept().await.unwrap().0).await });
-        against_echo(TcpStream::connect(address).await.unwrap()).await;
-        peer.await.unwrap().unwrap();
-        let (here, there) = UnixStream::pair().unwrap();
-        let peer = spawn(echo(there));
-        against_echo(here).await;
-        peer.await.unwrap().unwrap();
-    });
+#[pikake::test]
+async fn packets_cross_real_sockets() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let peer = spawn(async move { echo(listener.accept().await.unwrap().0).await });
+    against_echo(TcpStream::connect(address).await.unwrap()).await;
+    peer.await.unwrap().unwrap();
+    let (here, there) = UnixStream::pair().unwrap();
+    let peer = spawn(echo(there));
+    against_echo(here).await;
+    peer.await.unwrap().unwrap();
 }
 
 /// TLS has an end of its own, which is not lost behind the last packet.
-#[test]
-fn packets_cross_tls() {
-    let key = || KeyPair::generate_for(&PKCS_ED25519).unwrap();
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let root_key = key();
-    let root = authority.self_signed(&root_key).unwrap().pem();
-    let server_key = key();
-    let server = CertificateParams::new(["server.test".to_owned()]).unwrap();
-    let server = server.signed_by(&server_key, &Issuer::new(authority, root_key)).unwrap();
-    let (certificate, key) = (server.pem(), server_key.serialize_pem());
-    pikake::sim::example(async move {
-        let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-        let acceptor = TlsAcceptor::builder(identity).build().unwrap();
-        let connector = TlsConnector::builder().roots_pem(root.as_bytes()).unwrap();
-        let (here, there) = MemoryStream::pair(4_096);
-        let peer = spawn(async move { echo(acceptor.accept(there).await.unwrap()).await });
-        let stream = connector.build().unwrap().connect("server.test", here).await.unwrap();
-        against_echo(stream).await;
-        peer.await.unwrap().unwrap();
-        assert_eq!(kernel_figures().tasks, 1, "tasks are left");
-    });
+#[pikake::sim(seeds = 1)]
+async fn packets_cross_tls() {
+    let (root, issue) = authority();
+    let acceptor = TlsAcceptor::builder(issue("server.test").0).build().unwrap();
+    let connector = TlsConnector::builder().roots_pem(root.as_bytes()).unwrap();
+    let (here, there) = MemoryStream::pair(4_096);
+    let peer = spawn(async move { echo(acceptor.accept(there).await.unwrap()).await });
+    let stream = connector.build().unwrap().connect("server.test", here).await.unwrap();
+    against_echo(stream).await;
+    peer.await.unwrap().unwrap();
+    assert_eq!(kernel_figures().tasks, 1, "tasks are left");
 }
 
 /// Packets that cannot be sent are no sign of life, and hold up no heartbeat.

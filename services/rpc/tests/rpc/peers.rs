@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
+use pikake::net::tls::{TlsAcceptor, TlsConnector};
 use pikake::net::{MemoryStream, UnixListener};
-use pikake::rpc::{
-    Answer, CallFailure, CallInfo, Client, Error, Executed, Handler, Server, current_call,
-};
+use pikake::rpc::{Answer, CallInfo, Client, Error, Executed, Handler, Server, current_call};
 use pikake::traps::blocking;
 use pikake::{sleep, spawn};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_ED25519};
+
+use crate::harness::{once, why};
+use crate::tls::authority;
 
 #[pikake::service]
 trait Door {
@@ -94,69 +94,40 @@ async fn a_simulation_knows_no_credentials() {
 }
 
 /// A client's certificate, checked by the handshake, reaches the interceptors.
-#[test]
-fn tls_peers_have_certificates() {
-    let key = || KeyPair::generate_for(&PKCS_ED25519).unwrap();
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let root_key = key();
-    let root = authority.self_signed(&root_key).unwrap().pem();
-    let issuer = Issuer::new(authority, root_key);
-    let issue = |name: &str| {
-        let key = key();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &issuer).unwrap();
-        let (pem, key) = (certificate.pem(), key.serialize_pem());
-        let identity = move || Identity::from_pem(pem.as_bytes(), key.as_bytes()).unwrap();
-        (identity, certificate.der().to_vec())
-    };
-    let ((server, _), (client, certificate)) = (issue("server.test"), issue("client.test"));
-    pikake::sim::example(async move {
-        for is_known in [true, false] {
-            let acceptor = TlsAcceptor::builder(server());
-            let acceptor = acceptor.ask_clients_of_pem(root.as_bytes()).unwrap().build().unwrap();
-            let connector = TlsConnector::builder().roots_pem(root.as_bytes()).unwrap();
-            let connector = match is_known {
-                true => connector.identity(client()),
-                false => connector,
+#[pikake::sim(seeds = 1)]
+async fn tls_peers_have_certificates() {
+    let (root, issue) = authority();
+    for is_known in [true, false] {
+        let (identity, expected) = issue("client.test");
+        let acceptor = TlsAcceptor::builder(issue("server.test").0);
+        let acceptor = acceptor.ask_clients_of_pem(root.as_bytes()).unwrap().build().unwrap();
+        let connector = TlsConnector::builder().roots_pem(root.as_bytes()).unwrap();
+        let connector = match is_known {
+            true => connector.identity(identity),
+            false => connector,
+        };
+        let (here, there) = MemoryStream::pair(10_000);
+        let known =
+            async move |call: Rc<CallInfo>, next: Handler| match call.peer.certificates.first() {
+                Some(first) if *first == expected => next.await,
+                _ => Answer::refused("a certificate is missing"),
             };
-            let (here, there) = MemoryStream::pair(10_000);
-            let expected = certificate.clone();
-            let known =
-                async move |call: Rc<CallInfo>, next: Handler| match call.peer.certificates.first()
-                {
-                    Some(first) if *first == expected => next.await,
-                    _ => Answer::refused("a certificate is missing"),
-                };
-            let serving = spawn(async move {
-                let stream = acceptor.accept(there).await.unwrap();
-                Server::new()
-                    .add(DoorServer::new(House))
-                    .intercept(known)
-                    .serve_connection(stream)
-                    .await
-            });
-            let stream = connector.build().unwrap().connect("server.test", here).await.unwrap();
-            let stream = std::cell::Cell::new(Some(stream));
-            let client = Client::builder().server("server.test", move || {
-                let stream = stream.take().ok_or(std::io::ErrorKind::ConnectionRefused);
-                async move { stream.map_err(Into::into) }
-            });
-            let client = client.build();
-            let knocked = DoorClient::new(client.clone()).knock().await;
-            match is_known {
-                true => assert_eq!(knocked.unwrap(), ("memory".to_owned(), None, 1)),
-                false => {
-                    let error = knocked.unwrap_err();
-                    assert!(matches!(error.failure, CallFailure::Refused(_)), "{error}");
-                    assert_eq!(error.executed, Executed::No);
-                }
-            }
-            client.close().await.unwrap();
-            drop(client);
-            serving.await.unwrap().unwrap();
+        let serving = spawn(async move {
+            let stream = acceptor.accept(there).await.unwrap();
+            let server = Server::new().add(DoorServer::new(House)).intercept(known);
+            server.serve_connection(stream).await
+        });
+        let stream = connector.build().unwrap().connect("server.test", here).await.unwrap();
+        let client = once(Client::builder(), "server.test", stream).build();
+        let knocked = DoorClient::new(client.clone()).knock().await;
+        match is_known {
+            true => assert_eq!(knocked.unwrap(), ("memory".to_owned(), None, 1)),
+            false => assert_eq!(why(knocked), "Refused(a certificate is missing), No"),
         }
-    });
+        client.close().await.unwrap();
+        drop(client);
+        serving.await.unwrap().unwrap();
+    }
 }
 
 /// The child that [`a_signal_ends_the_server_gracefully`] starts.
