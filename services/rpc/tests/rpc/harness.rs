@@ -6,7 +6,7 @@
 //! * `> request 1 add 1 2` sends a packet: its kind, flags, id and body. The name of a method
 //!   stands for its number.
 //! * `< answer failure 1 2` waits for the next packet, which must be this one. `...` stands for any
-//!   text.
+//!   text, and `|` between packets for either order.
 //! * `5ms` lets time pass, `finish` ends the writer, `drop` the whole peer.
 //! * `rest` waits for the end of the connection, `end` for one in order, and `silence` for no
 //!   packet in a long time.
@@ -391,11 +391,13 @@ impl Peer {
         Some(show(&packet))
     }
 
-    /// All packets before the end, or before a long silence.
+    /// All packets before the end of the connection.
     pub(crate) async fn rest(&mut self) -> Vec<String> {
-        let mut all = Vec::new();
-        while let Some(packet) = self.next().await {
-            all.push(packet);
+        let (mut all, reader) = (Vec::new(), self.reader.as_mut().unwrap());
+        while let Ok(Some(packet)) =
+            timeout_after(LONG, reader.next()).await.expect("the connection goes on")
+        {
+            all.push(show(&packet));
         }
         all
     }
@@ -412,7 +414,12 @@ impl Peer {
             // A connection that has ended is what some tests wait for.
             (">", text) => drop(self.send(text).await),
             ("<", text) => {
-                assert_like(self.next().await.unwrap_or_default(), text);
+                let mut expected: Vec<_> = text.split('|').map(str::trim).collect();
+                while !expected.is_empty() {
+                    let next = self.next().await.unwrap_or_default();
+                    let at = expected.iter().position(|text| is_like(&next, text));
+                    expected.remove(at.unwrap_or_else(|| panic!("{next}, and not {expected:?}")));
+                }
             }
             ("finish", "") => self.writer.take().unwrap().finish().await.unwrap(),
             ("drop" | "cut", "") => *self = Self::default(),
