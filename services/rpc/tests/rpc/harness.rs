@@ -91,10 +91,7 @@ pub(crate) fn assert_like(text: impl AsRef<str>, pattern: &str) {
 }
 
 /// Sends until it fails, and returns the number of items that were sent, and why no more were.
-pub(crate) async fn send_all<T: Clone>(sender: &Sender<T>, item: T) -> (usize, NotSent)
-where
-    T: serde::Serialize + serde::de::DeserializeOwned + 'static,
-{
+pub(crate) async fn send_all<T: Clone>(sender: &Sender<T>, item: T) -> (usize, NotSent) {
     let mut sent = 0;
     loop {
         match sender.send(item.clone()).await {
@@ -515,9 +512,11 @@ impl Served {
     }
 }
 
-/// Plays rows against servers: the name, the change of the server, and the script, which has
-/// `stream 100` as its first step for a stream that buffers so many bytes.
-pub(crate) fn serve_rows(rows: &[(&str, fn(Server) -> Server, &str)]) {
+/// The name, the change of the server, and the script, which has `stream 100` as its first step for
+/// a stream that buffers so many bytes.
+pub(crate) type ServerRow<'a> = (&'a str, fn(Server) -> Server, &'a str);
+
+pub(crate) fn serve_rows(rows: &[ServerRow<'_>]) {
     for (name, change, script) in rows {
         let _row = Row(name);
         run(async {
@@ -601,8 +600,7 @@ impl Called {
     }
 }
 
-/// Plays rows against clients that make one attempt, or as many as they like: the name, and the
-/// script.
+/// Plays rows against clients: the name, and the script.
 pub(crate) fn call_rows(builder: fn() -> ClientBuilder, rows: &[(&str, &str)]) {
     for (name, script) in rows {
         let _row = Row(name);

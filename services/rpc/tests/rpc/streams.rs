@@ -8,8 +8,6 @@ use pikake::rpc::packets::PacketOptions;
 use pikake::rpc::{Client, ClientBuilder, Codec, NotSent, ReceiveError, Receiver, Sender, channel};
 use pikake::testing::interrupt_everywhere;
 use pikake::{spawn, timeout_after};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::harness::{
     ADDRESS, CREDIT, LONG, Listening, MOMENT, Row, SECOND, assert_like, assert_no_tasks, once,
@@ -64,7 +62,7 @@ fn assert_closed(why: &NotSent) {
 /// Receives these items, and then the end in order, or its error.
 async fn assert_received<T>(receiver: &Receiver<T>, items: impl IntoIterator<Item = T>, end: &str)
 where
-    T: Serialize + DeserializeOwned + PartialEq + Debug + 'static,
+    T: PartialEq + Debug,
 {
     for item in items {
         assert_eq!(receiver.next().await.unwrap(), Some(item));
