@@ -440,7 +440,7 @@ async fn a_server_with_several_connections_is_one() {
 }
 
 /// The connections of a server share what is known of it.
-#[pikake::sim(seeds = 1)]
+#[pikake::sim(seeds = 20)]
 async fn a_server_that_is_away_is_asked_once() {
     let (builder, connects) = away(Client::builder().attempts(1).connections(4), "away");
     let shop = ShopClient::new(builder.build());
