@@ -152,6 +152,7 @@ fn ends_that_go_during_the_call_are_known() {
     with_shop(async |shop, _| {
         let (sender, receiver) = channel(1);
         let call = spawn(shop.take_some(3, receiver));
+        assert!(!sender.is_closed());
         let (sent, why) = send_all(&sender, 1).await;
         assert_closed(&why);
         assert!(sender.is_closed());
