@@ -40,7 +40,6 @@ use crate::lease::Lease;
 use crate::limit::{Limit, Membership, Unit};
 use crate::manager::Manager;
 use crate::options::{Options, Reuse, Verify};
-use crate::shared::{Exchange, Parcel};
 use crate::stats::Stats;
 use crate::ticket::Slot;
 use crate::work::{Kind, start};
@@ -110,16 +109,10 @@ pub(crate) struct State<M: Manager> {
 }
 
 /// What a pool has in common with others.
-pub(crate) struct Joined<T> {
+#[derive(Default)]
+pub(crate) struct Joined {
     pub(crate) common: Option<Limit>,
-    pub(crate) exchange: Option<Box<dyn Exchange<T>>>,
     pub(crate) on_empty: Option<Box<dyn Fn()>>,
-}
-
-impl<T> Default for Joined<T> {
-    fn default() -> Self {
-        Self { common: None, exchange: None, on_empty: None }
-    }
 }
 
 /// The kernel of a pool, with the options in ticks of its clock.
@@ -138,8 +131,6 @@ pub(crate) struct Core<M: Manager> {
     /// The names of the pool's tasks, by [`Kind`].
     pub(crate) names: [Box<str>; Kind::COUNT],
     pub(crate) common: Option<Membership>,
-    /// Where the pools of other kernels send objects, and get them from.
-    exchange: Option<Box<dyn Exchange<M::Object>>>,
     /// Called when the pool is open and has nothing.
     on_empty: Option<Box<dyn Fn()>>,
     state: RefCell<State<M>>,
@@ -186,10 +177,10 @@ impl<M: Manager> Core<M> {
     pub(crate) fn new(
         manager: M,
         options: Options,
-        joined: Joined<M::Object>,
+        joined: Joined,
         built_at: &'static Location<'static>,
     ) -> Self {
-        let Joined { common, exchange, on_empty } = joined;
+        let Joined { common, on_empty } = joined;
         let label = label(&options.name);
         let names = Kind::ALL.map(|kind| format!("pool{label} {} an object", kind.verb()).into());
         let state = State {
@@ -214,10 +205,7 @@ impl<M: Manager> Core<M> {
             options,
             built_at,
             names,
-            common: common
-                .as_ref()
-                .map(|limit| Membership::new(limit, exchange.as_ref().map(|own| own.mark()))),
-            exchange,
+            common: common.as_ref().map(Membership::new),
             on_empty,
             state: RefCell::new(state),
             keeper: WaitQueue::new(),
@@ -257,7 +245,7 @@ impl<M: Manager> Core<M> {
                 (Phase::Open, home) if home.map(|home| home.kernel) == here => return,
                 _ if here.is_none() => {}
                 _ => panic!(
-                    "the pool{} belongs to another kernel than this one: make a pool for each kernel, or use `Shared`",
+                    "the pool{} belongs to another kernel than this one: make a pool for each kernel",
                     self.label()
                 ),
             }
@@ -532,15 +520,14 @@ impl<M: Manager> Core<M> {
         slot.answer(Ok(lease));
     }
 
-    /// Puts an object among the idle ones, where it is since then.
-    fn keep(&self, kept: Kept<M::Object>, since: Ticks) {
+    /// Puts an object among the idle ones.
+    fn keep(&self, kept: Kept<M::Object>, now: Ticks) {
         let is_keeper_needed = {
             let mut state = self.state.borrow_mut();
             let max_idle = state.home.and_then(|home| home.max_idle);
-            let due =
-                max_idle.map_or(Deadline::NEVER, |max| Deadline::at(since.saturating_add(max)));
+            let due = max_idle.map_or(Deadline::NEVER, |max| Deadline::at(now.saturating_add(max)));
             let due = due.min(kept.expires);
-            state.idle.push_back(Idle { kept, since });
+            state.idle.push_back(Idle { kept, since: now });
             let is_needed_elsewhere = self.idle_changed(&state);
             is_needed_elsewhere || due < state.keeper_due || self.is_short_of_idle(&state)
         };
@@ -555,16 +542,14 @@ impl<M: Manager> Core<M> {
     /// gets it.
     pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, known: Known) {
         let now = now();
-        let (is_kept, is_another_first, has_waiters) = {
+        let (is_kept, has_waiters) = {
             let state = self.state.borrow();
             let is_kept = state.phase == Phase::Open
                 && state.live() < state.limit
-                && !kept.expires.is_due(now);
-            (is_kept, is_kept && self.is_another_first(&state), !state.waiters.is_empty())
+                && !kept.expires.is_due(now)
+                && !self.is_another_first(&state);
+            (is_kept, !state.waiters.is_empty())
         };
-        if is_another_first {
-            return self.pass_on(kept, now);
-        }
         if !is_kept {
             return start(self, Kind::Destroy, Some(kept), None);
         }
@@ -591,48 +576,6 @@ impl<M: Manager> Core<M> {
         state.waiters.first_key_value().is_none_or(|(own, _)| other < *own)
     }
 
-    /// Gives an object that is idle since then up for the pool whose caller has waited longest:
-    /// sends the object, or destroys it to make room.
-    fn pass_on(self: &Rc<Self>, kept: Kept<M::Object>, since: Ticks) {
-        let home = self.state.borrow().home;
-        let (Some(exchange), Some(common), Some(home)) = (&self.exchange, &self.common, home)
-        else {
-            return start(self, Kind::Destroy, Some(kept), None);
-        };
-        let (now, expires) = (now(), kept.expires);
-        let left = home.rate.duration_floor(expires.ticks().since(now));
-        let left = Some(left).filter(|_| !expires.is_never());
-        let idle_for = home.rate.duration_ceil(now.since(since));
-        let mut parcel = Some(Parcel { kept, left, idle_for });
-        common.pass(|to| {
-            if let Some(parcel) = parcel.take() {
-                exchange.send(to, parcel);
-            }
-        });
-        if let Some(Parcel { kept, .. }) = parcel {
-            start(self, Kind::Destroy, Some(kept), None);
-        }
-    }
-
-    /// Takes the objects that other kernels have sent, for the time of this kernel.
-    fn take_received(&self) -> Vec<Idle<M::Object>> {
-        let (Some(exchange), Some(common)) = (&self.exchange, &self.common) else {
-            return Vec::new();
-        };
-        let home = self.state.borrow().home.filter(|_| door::is_open());
-        let parcels = exchange.receive(common.id()).into_iter();
-        let received = parcels.map(|Parcel { mut kept, left, idle_for }| {
-            let Some(home) = home else { return Idle { kept, since: Ticks::new(0) } };
-            let (now, rate) = (now(), home.rate);
-            if let Some(left) = left {
-                kept.expires = Deadline::at(now.saturating_add(rate.ticks_ceil(left)));
-            }
-            let since = now.get().saturating_sub(rate.ticks_ceil(idle_for));
-            Idle { kept, since: Ticks::new(since) }
-        });
-        received.collect()
-    }
-
     /// Takes a leased object back.
     pub(crate) fn give_back(
         self: &Rc<Self>,
@@ -645,9 +588,7 @@ impl<M: Manager> Core<M> {
         let (note, phase, is_over) = {
             let mut state = self.state.borrow_mut();
             let note = state.leases.remove(key);
-            // An object for another kernel is cleaned before.
-            let is_another_first = self.exchange.is_none() && self.is_another_first(&state);
-            let is_over = is_another_first || state.live() >= state.limit;
+            let is_over = self.is_another_first(&state) || state.live() >= state.limit;
             (note, state.phase, is_over)
         };
         let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
@@ -848,12 +789,9 @@ impl<M: Manager> Core<M> {
         for Stranded { kept, kind } in self.take_stranded() {
             start(self, kind, Some(kept), None);
         }
-        for Idle { kept, since } in self.take_received() {
-            self.keep(kept, since);
-        }
         if self.phase() != Phase::Open {
             drop(self.common.as_ref().map(Membership::take_granted));
-            for Idle { kept, .. } in self.take_idle(usize::MAX) {
+            for kept in self.take_idle(usize::MAX) {
                 start(self, Kind::Destroy, Some(kept), None);
             }
             self.ends.wake(usize::MAX);
@@ -863,8 +801,8 @@ impl<M: Manager> Core<M> {
             start(self, Kind::Destroy, Some(kept), None);
         }
         let reclaimed = self.common.as_ref().map_or(0, Membership::take_reclaimed);
-        for Idle { kept, since } in self.take_idle(reclaimed) {
-            self.pass_on(kept, since);
+        for kept in self.take_idle(reclaimed) {
+            start(self, Kind::Destroy, Some(kept), None);
         }
         self.serve();
         self.fill();
@@ -904,10 +842,10 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes idle objects out, those first that came back first.
-    fn take_idle(&self, count: usize) -> Vec<Idle<M::Object>> {
+    fn take_idle(&self, count: usize) -> Vec<Kept<M::Object>> {
         let mut state = self.state.borrow_mut();
         let count = count.min(state.idle.len());
-        let taken = state.idle.drain(..count).collect();
+        let taken = state.idle.drain(..count).map(|idle| idle.kept).collect();
         self.idle_changed(&state);
         taken
     }
@@ -998,8 +936,7 @@ impl<M: Manager> Core<M> {
     pub(crate) fn take_left(&self) -> Vec<Kept<M::Object>> {
         drop(self.common.as_ref().map(Membership::take_granted));
         let stranded = self.take_stranded().into_iter().map(|stranded| stranded.kept);
-        let idle = self.take_idle(usize::MAX).into_iter().chain(self.take_received());
-        stranded.chain(idle.map(|idle| idle.kept)).collect()
+        stranded.chain(self.take_idle(usize::MAX)).collect()
     }
 
     fn take_stranded(&self) -> Vec<Stranded<M::Object>> {

@@ -6,7 +6,6 @@
 //! | other options than the default | [`Pool::builder`] |
 //! | a pool for each host, or another key | [`Keyed`], with a [`KeyedManager`] |
 //! | one limit for several pools, also of several kernels | [`Limit`] |
-//! | objects that move between kernels | [`Shared`] |
 //! | who has the objects, and how many | [`Pool::holders`], [`Pool::stats`] |
 //!
 //! # Examples
@@ -95,7 +94,6 @@ mod limit;
 mod manager;
 mod options;
 mod pool;
-mod shared;
 mod signal;
 mod stats;
 mod ticket;
@@ -112,5 +110,4 @@ pub use options::{
     MAX_IDLE_TIME, Reuse, Verify, WAIT,
 };
 pub use pool::{CloseReport, Pool};
-pub use shared::Shared;
 pub use stats::Stats;

@@ -56,8 +56,6 @@ struct State {
 /// A pool, as the others see it.
 #[derive(Default)]
 struct Member {
-    /// The mark of the exchange in which the pool gets objects from others.
-    exchange: Option<usize>,
     request: Option<u64>,
     /// Units that were granted and not collected.
     granted: usize,
@@ -167,12 +165,12 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn new(limit: &Limit, exchange: Option<usize>) -> Self {
+    pub(crate) fn new(limit: &Limit) -> Self {
         let id = {
             let mut state = limit.lock();
             state.next_member += 1;
             let id = state.next_member;
-            state.members.insert(id, Member { exchange, ..Member::default() });
+            state.members.insert(id, Member::default());
             id
         };
         Self { limit: limit.clone(), id }
@@ -241,31 +239,9 @@ impl Membership {
         unit
     }
 
-    /// Answers the oldest request of another pool, if that pool is in the same exchange: `send` is
-    /// called with the pool's number and sends an object with its unit, before the pool is woken.
-    pub(crate) fn pass(&self, send: impl FnOnce(u64)) {
-        self.limit.change(|state| {
-            let Some((number, id)) = state.first_but(self.id) else { return ((), None) };
-            let exchange = state.members.get(&self.id).and_then(|member| member.exchange);
-            let other = state.members.get_mut(&id).filter(|other| other.exchange == exchange);
-            let waker = other.and_then(|other| {
-                state.requests.remove(&number);
-                other.request = None;
-                send(id);
-                other.call()
-            });
-            ((), waker)
-        });
-    }
-
     /// How many objects all pools have, and the limit.
     pub(crate) fn usage(&self) -> (usize, usize) {
         (self.limit.used(), self.limit.limit())
-    }
-
-    /// The pool's number.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
     }
 
     /// The units that were granted and not collected.
@@ -364,7 +340,7 @@ mod tests {
     #[test]
     fn a_late_request_reclaims_the_idle_object() {
         let limit = Limit::new(1);
-        let (pool, other) = (Membership::new(&limit, None), Membership::new(&limit, None));
+        let (pool, other) = (Membership::new(&limit), Membership::new(&limit));
         let unit = pool.take(pool.next_number());
         assert!(unit.is_some() && pool.first_of_others().is_none());
         let number = other.next_number();

@@ -8,7 +8,6 @@ use crate::core::Joined;
 use crate::limit::Limit;
 use crate::manager::Manager;
 use crate::pool::Pool;
-use crate::shared::Exchange;
 
 /// How long a caller waits for an object, unless set otherwise.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -124,17 +123,12 @@ impl Default for Options {
 pub struct Builder<M: Manager> {
     manager: M,
     options: Options,
-    joined: Joined<M::Object>,
+    joined: Joined,
 }
 
 impl<M: Manager> Builder<M> {
     pub(crate) fn new(manager: M) -> Self {
         Self { manager, options: Options::default(), joined: Joined::default() }
-    }
-
-    pub(crate) fn exchange(mut self, exchange: impl Exchange<M::Object> + 'static) -> Self {
-        self.joined.exchange = Some(Box::new(exchange));
-        self
     }
 
     pub(crate) fn on_empty(mut self, on_empty: impl Fn() + 'static) -> Self {

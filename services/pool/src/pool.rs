@@ -85,7 +85,7 @@ impl<M: Manager> Pool<M> {
     pub(crate) fn from_options(
         manager: M,
         options: Options,
-        joined: Joined<M::Object>,
+        joined: Joined,
         built_at: &'static Location<'static>,
     ) -> Self {
         Self(Rc::new(Handle(Rc::new(Core::new(manager, options, joined, built_at)))))
