@@ -139,7 +139,6 @@
 //! | `tokio-console` | | [`console::tokio_console`]: with the variable `TOKIO_CONSOLE_BIND`, the program tokio-console can attach | console-api, tonic, hyper |
 //! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof |
 //! | `metrics` | | [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | prometheus-client |
-//! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
 //! | `http-client` | | [`http::Client`]; turns `http` on | hyper, serde_json, url |
 //! | `http-gzip` | | [`http::Client`] decodes gzip and deflate; turns `http-client` on | flate2 |
@@ -490,21 +489,21 @@ pub mod __macros {
     /// Calls a closure beside `threads - 1` other kernels.
     #[track_caller]
     pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
-        observe_kernels();
+        #[cfg(feature = "tokio-console")]
+        serve_tokio_console();
         pikake_kernel::with_threads(threads, work)
     }
 
-    /// Gives the kernels of a program the observers that its features ask for, once.
-    fn observe_kernels() {
+    /// Serves tokio-console if the program is asked for it, once. The kernels that are built later
+    /// are seen there.
+    #[cfg(feature = "tokio-console")]
+    fn serve_tokio_console() {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
-            #[cfg(feature = "tokio-console")]
             if let Err(error) = pikake_console::tokio_console::start_if_asked() {
                 // The program's log begins later.
                 eprintln!("pikake: tokio-console cannot be served: {error}");
             }
-            #[cfg(feature = "task-spans")]
-            pikake_kernel::observe_new_kernels(|| Some(Box::new(pikake_kernel::TaskSpans::new())));
         });
     }
 
@@ -529,7 +528,8 @@ pub mod __macros {
     #[track_caller]
     fn main_kernel(name: &str) -> Kernel {
         pikake_traps::note_panic_places();
-        observe_kernels();
+        #[cfg(feature = "tokio-console")]
+        serve_tokio_console();
         let builder = Kernel::builder().name(name);
         // The kernel asks the subscriber when it is built, and the program's log begins later.
         #[cfg(feature = "log-to-stderr")]

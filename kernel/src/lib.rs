@@ -43,7 +43,6 @@ mod profile;
 mod recorder;
 mod run;
 mod tables;
-mod task_spans;
 mod threads;
 pub mod wait_graph;
 mod watchdog;
@@ -68,4 +67,3 @@ pub use pick::{Fifo, Pick};
 #[doc(hidden)]
 pub use run::{fresh_kernel, run_on};
 pub use run::{run, try_run};
-pub use task_spans::TaskSpans;

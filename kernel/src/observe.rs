@@ -78,12 +78,24 @@ fn makers() -> MutexGuard<'static, Vec<Maker>> {
 /// # Examples
 ///
 /// ```
-/// use pikake::kernel::{TaskSpans, observe_new_kernels};
+/// use pikake::kernel::{Observer, observe_new_kernels};
+/// use pikake::traps::TaskRef;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
-/// observe_new_kernels(|| Some(Box::new(TaskSpans::new())));
-/// let kernels = pikake::Kernels::start(2)?; // with spans
-/// # drop(kernels);
-/// # Ok::<(), std::io::Error>(())
+/// static TASKS: AtomicUsize = AtomicUsize::new(0);
+///
+/// /// Counts the tasks of all kernels.
+/// struct Counter;
+///
+/// impl Observer for Counter {
+///     fn created(&self, _: &TaskRef) {
+///         TASKS.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// observe_new_kernels(|| Some(Box::new(Counter)));
+/// pikake::run(async {});
+/// assert_eq!(TASKS.load(Ordering::Relaxed), 1, "the main task");
 /// ```
 pub fn observe_new_kernels(make: impl Fn() -> Option<Box<dyn Observer>> + Send + Sync + 'static) {
     makers().push(Arc::new(make));

@@ -122,6 +122,11 @@ fn processes() {
     keeps_its_promise("08_processes", include_str!("../../examples/08_processes.rs"));
 }
 
+#[test]
+fn task_spans() {
+    keeps_its_promise("09_task_spans", include_str!("../../examples/09_task_spans.rs"));
+}
+
 /// A process that does not outlive the test.
 struct Stopped(Child);
 

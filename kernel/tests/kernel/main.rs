@@ -25,7 +25,6 @@ mod random;
 mod random_waits;
 mod runs;
 mod shutdown;
-mod task_spans;
 mod wait_graph;
 mod waits;
 mod wakes;
