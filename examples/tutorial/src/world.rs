@@ -8,16 +8,19 @@ use pikake::net::{TcpListener, TcpStream, serve};
 use pikake::sim::{FaultMix, Sim};
 use pikake::{sleep, spawn};
 
-use super::{Page, check_all};
+use crate::{Page, check_all};
 
 // ANCHOR: world
 /// Two hosts: `db` is a service, and `pulse` checks it while the network fails.
-pub(crate) fn world(sim: &mut Sim) {
+pub fn world<C>(sim: &mut Sim, check: C)
+where
+    C: AsyncFn(&str) -> io::Result<()> + Copy + 'static,
+{
     sim.host("db", service);
-    sim.client("pulse", || async {
+    sim.client("pulse", move || async move {
         let page = Page::default();
         let services = vec![("db".to_owned(), "db:5432".to_owned())];
-        spawn(check_all(services, page.clone())).detach();
+        spawn(check_all(services, page.clone(), check)).detach();
         expect_results(page).await
     });
     sim.fault_mix(FaultMix::network(Duration::from_secs(50)));

@@ -1,21 +1,14 @@
-//! The simulator finds the bug of the stage `server`. The tutorial shows its report.
-
-#[path = "../src/bin/server.rs"]
-#[allow(dead_code, reason = "the server of the page does not run here; an `expect` finds nothing")]
-mod server;
-
-#[path = "../src/world.rs"]
-mod world;
+//! The simulator finds the bug of the stages `server` and `https`. The tutorial shows its report.
 
 use pikake::sim::{Runs, Sim};
-use server::{Page, check_all};
+use pulse::check;
+use pulse::world::world;
 
 /// How many of the last events the tutorial shows.
 const EVENTS: usize = 4;
 
 /// The report without most of its events, and without the tasks of the service.
 fn shortened(report: &str) -> String {
-    let report = report.replace("tests/../", "");
     let (head, rest) = report.split_once("last events:\n").expect("a report has events");
     let (events, tasks) = rest.split_once("tasks:\n").expect("a report has tasks");
     let events: Vec<&str> = events.lines().collect();
@@ -26,13 +19,14 @@ fn shortened(report: &str) -> String {
 
 #[test]
 fn simulator_finds_the_bug() {
-    let failure = Runs::new("results_are_new").seeds(200).try_run(world::world).unwrap_err();
+    let failure =
+        Runs::new("results_are_new").seeds(200).try_run(|sim| world(sim, check)).unwrap_err();
     let report = shortened(&failure.to_string());
     assert!(report == include_str!("../output/simulated.txt"), "the report is now:\n{report}");
 
     // The seed and the faults repeat it.
     let mut again = Sim::new(failure.seed);
-    world::world(&mut again);
+    world(&mut again, check);
     let again = again.only_faults(failure.plan.clone()).run().unwrap_err();
     assert_eq!((again.cause, again.time), (failure.cause, failure.time));
 }
