@@ -134,19 +134,16 @@
 //! | `watch` | | [`fs::watch`] | notify |
 //! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `jobs-redis`, `rediss://`; with `postgres` and `rpc`, TLS | rustls with ring |
 //! | `dns` | | [`net::dns`] | hickory-resolver |
-//! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
-//! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
+//! | `io-traits` | | `AsyncRead` and `AsyncWrite` of tokio and of futures for the streams of [`net`] | futures-io, and tokio's traits, without its runtime |
 //! | `tokio-console` | | [`console::tokio_console`]: with the variable `TOKIO_CONSOLE_BIND`, the program tokio-console can attach | console-api, tonic, hyper |
 //! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof |
-//! | `metrics` | | [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | prometheus-client |
-//! | `http` | | [`http`]; turns `tokio-io` on | hyper |
-//! | `http-client` | | [`http::Client`]; turns `http` on | hyper, serde_json, url |
-//! | `http-gzip` | | [`http::Client`] decodes gzip and deflate; turns `http-client` on | flate2 |
+//! | `http` | | [`http`]; turns `io-traits` on | hyper |
+//! | `http-client` | | [`http::Client`], which decodes gzip and deflate; turns `http` on | hyper, serde_json, url, flate2 |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
 //! | `postgres` | | [`postgres`]; turns `pool` on | tokio-postgres |
 //! | `rpc` | | [`rpc`], `#[pikake::service]` | serde, postcard, serde_json |
 //! | `pool` | | [`pool`]: objects that cost something to make | |
-//! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
+//! | `console` | | [`console`], `#[pikake::main(console)]`; [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | serde_json, prometheus-client |
 //! | `tokio` | | [`tokio`] | tokio |
 //! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff |
 //! | `jobs-sqlite` | | the broker `sqlite://`; turns `jobs` on | SQLite, which a C compiler builds |
@@ -172,7 +169,7 @@
 #![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
 #![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
 #![cfg_attr(not(feature = "console"), doc = "[`console`]: #features")]
-#![cfg_attr(not(feature = "metrics"), doc = "[`console::metrics`]: #features")]
+#![cfg_attr(not(feature = "console"), doc = "[`console::metrics`]: #features")]
 #![cfg_attr(not(feature = "tokio-console"), doc = "[`console::tokio_console`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 #![cfg_attr(not(feature = "http-client"), doc = "[`http::Client`]: #features")]
@@ -251,7 +248,7 @@ pub use pikake_net as net;
 #[doc(inline)]
 pub use pikake_amqp as amqp;
 
-#[cfg(any(feature = "console", feature = "metrics", feature = "tokio-console"))]
+#[cfg(any(feature = "console", feature = "tokio-console"))]
 #[doc(inline)]
 pub use pikake_console as console;
 

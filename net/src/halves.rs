@@ -69,7 +69,7 @@ pub(crate) fn whole<S>(
 }
 
 impl ReadHalf<'_> {
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn socket(&self) -> &Socket {
         self.socket
     }
@@ -78,7 +78,7 @@ impl ReadHalf<'_> {
 }
 
 impl WriteHalf<'_> {
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn socket(&self) -> &Socket {
         self.socket
     }
@@ -96,7 +96,7 @@ impl WriteHalf<'_> {
 }
 
 impl<S> OwnedReadHalf<S> {
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
@@ -114,7 +114,7 @@ impl<S> OwnedWriteHalf<S> {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }

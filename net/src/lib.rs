@@ -67,7 +67,7 @@
 //!   `Interrupted`, which libraries retry. [`interruption`] finds it.
 //! * An error names the operation where the system's message does not: `bind 127.0.0.1:80:
 //!   Permission denied (os error 13)`. It has the kind of the system's error, which is its source.
-//! * With the features `tokio-io` and `futures-io`, streams and their halves also implement the
+//! * With the feature `io-traits`, streams and their halves also implement the
 //!   traits of these crates.
 //! * A socket belongs to the kernel that opened it, and to that kernel's thread. Opening a socket
 //!   outside a kernel panics.
@@ -95,9 +95,9 @@ mod pipe;
 mod race;
 mod read_write;
 mod resolver;
-#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+#[cfg(feature = "io-traits")]
 mod seam;
-#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+#[cfg(feature = "io-traits")]
 mod send_io;
 mod serve;
 mod socket;
@@ -126,7 +126,7 @@ pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use race::ATTEMPT_DELAY;
 pub use read_write::{Read, Write};
 pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};
-#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+#[cfg(feature = "io-traits")]
 pub use send_io::SendIo;
 pub use serve::{BACKLOG_WAIT, Listener, serve};
 pub use tcp::{TcpListener, TcpStream};

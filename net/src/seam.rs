@@ -9,20 +9,14 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-#[cfg(feature = "futures-io")]
-use std::io::IoSliceMut;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::pin::Pin;
-#[cfg(feature = "tokio-io")]
-use std::task::ready;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use pikake_traps::{Attempt, Direction, IsReady, KernelTrap, SocketTrap, read_wait, write_wait};
 
-use crate::socket::Socket;
-#[cfg(feature = "futures-io")]
-use crate::socket::has_no_room;
+use crate::socket::{Socket, has_no_room};
 
 type ReadyWait = KernelTrap<SocketTrap<IsReady>>;
 
@@ -89,7 +83,6 @@ impl Socket {
         self.poll_attempt(cx, Direction::Read, buffer, |buffer| Attempt::Read(buffer))
     }
 
-    #[cfg(feature = "futures-io")]
     fn poll_read_vectored(
         &self,
         cx: &mut Context<'_>,
@@ -143,7 +136,6 @@ macro_rules! polled {
 /// Implements the traits of both crates for each type.
 macro_rules! seams {
     (read: $([$($of:tt)*] $type:ty;)*) => {$(
-        #[cfg(feature = "tokio-io")]
         impl $($of)* tokio::io::AsyncRead for $type {
             #[track_caller]
             fn poll_read(
@@ -158,7 +150,6 @@ macro_rules! seams {
             }
         }
 
-        #[cfg(feature = "futures-io")]
         impl $($of)* futures_io::AsyncRead for $type {
             #[track_caller]
             fn poll_read(
@@ -180,7 +171,6 @@ macro_rules! seams {
         }
     )*};
     (write: $([$($of:tt)*] $type:ty;)*) => {$(
-        #[cfg(feature = "tokio-io")]
         impl $($of)* tokio::io::AsyncWrite for $type {
             #[track_caller]
             fn poll_write(
@@ -213,7 +203,6 @@ macro_rules! seams {
             }
         }
 
-        #[cfg(feature = "futures-io")]
         impl $($of)* futures_io::AsyncWrite for $type {
             #[track_caller]
             fn poll_write(

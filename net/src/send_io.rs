@@ -1,8 +1,6 @@
 //! A `Send` wrapper of a stream, for libraries that require it.
 
-#[cfg(feature = "futures-io")]
-use std::io::IoSliceMut;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -29,7 +27,7 @@ use pikake_traps::Bound;
 ///
 /// As for the stream inside.
 // Also here, where the documentation reads it.
-#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+#[cfg(feature = "io-traits")]
 #[derive(Debug)]
 pub struct SendIo<S: Unpin + 'static>(Bound<S>);
 
@@ -70,7 +68,6 @@ impl<S: Unpin> SendIo<S> {
     }
 }
 
-#[cfg(feature = "tokio-io")]
 impl<S: tokio::io::AsyncRead + Unpin> tokio::io::AsyncRead for SendIo<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -81,7 +78,6 @@ impl<S: tokio::io::AsyncRead + Unpin> tokio::io::AsyncRead for SendIo<S> {
     }
 }
 
-#[cfg(feature = "tokio-io")]
 impl<S: tokio::io::AsyncWrite + Unpin> tokio::io::AsyncWrite for SendIo<S> {
     fn poll_write(
         self: Pin<&mut Self>,
@@ -112,7 +108,6 @@ impl<S: tokio::io::AsyncWrite + Unpin> tokio::io::AsyncWrite for SendIo<S> {
     }
 }
 
-#[cfg(feature = "futures-io")]
 impl<S: futures_io::AsyncRead + Unpin> futures_io::AsyncRead for SendIo<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -131,7 +126,6 @@ impl<S: futures_io::AsyncRead + Unpin> futures_io::AsyncRead for SendIo<S> {
     }
 }
 
-#[cfg(feature = "futures-io")]
 impl<S: futures_io::AsyncWrite + Unpin> futures_io::AsyncWrite for SendIo<S> {
     fn poll_write(
         self: Pin<&mut Self>,

@@ -29,7 +29,7 @@ pub(crate) struct Socket {
     id: SocketId,
     /// Makes the type `!Send`, since the kernel belongs to this thread.
     not_send: PhantomData<Rc<()>>,
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     waits: crate::seam::Waits,
 }
 
@@ -38,17 +38,17 @@ impl Socket {
         Self {
             id,
             not_send: PhantomData,
-            #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+            #[cfg(feature = "io-traits")]
             waits: Default::default(),
         }
     }
 
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn id(&self) -> SocketId {
         self.id
     }
 
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn waits(&self) -> &crate::seam::Waits {
         &self.waits
     }
@@ -57,11 +57,11 @@ impl Socket {
     /// begins.
     #[inline]
     fn begin(&self, direction: Option<Direction>) {
-        #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+        #[cfg(feature = "io-traits")]
         if let Some(direction) = direction {
             self.waits.abandon(direction);
         }
-        #[cfg(not(any(feature = "tokio-io", feature = "futures-io")))]
+        #[cfg(not(feature = "io-traits"))]
         let _ = direction;
     }
 

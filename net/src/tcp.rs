@@ -27,7 +27,7 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }

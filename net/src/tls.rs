@@ -53,7 +53,7 @@ use crate::read_write::{Read, Write};
 use crate::serve::Listener;
 
 mod listener;
-#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+#[cfg(feature = "io-traits")]
 mod polled;
 mod stream;
 mod unverified;

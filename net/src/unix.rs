@@ -39,7 +39,7 @@ pub struct UnixStream {
 }
 
 impl UnixStream {
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }

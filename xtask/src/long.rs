@@ -39,7 +39,7 @@ const FEATURES: [&str; 26] = [
     "watch",
     "tls",
     "dns",
-    "tokio-io",
+    "io-traits",
     "http",
     "pool",
     "http-client",

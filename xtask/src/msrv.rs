@@ -26,7 +26,7 @@ const LIBRARIES: [&str; 4] = [
 ];
 
 /// The features of `pikake` whose dependencies build with that Rust. RELEASING.md has the others.
-const FEATURES: &str = "process,watch,tls,tokio-io,futures-io,http,pool,http-client,http-gzip,postgres,rpc,console,profile,metrics,tokio-console,tokio,jobs";
+const FEATURES: &str = "process,watch,tls,io-traits,http,pool,http-client,postgres,rpc,console,profile,tokio-console,tokio,jobs";
 
 /// `cargo xtask msrv`.
 pub(crate) fn msrv(arguments: &[String]) -> Result {

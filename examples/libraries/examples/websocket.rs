@@ -5,7 +5,7 @@
 //! echo: goodbye
 //! ```
 //!
-//! The streams are `futures_io` ones, which is the feature `futures-io` of pikake.
+//! The streams are `futures_io` ones, which is the feature `io-traits` of pikake.
 
 use std::error::Error;
 

@@ -151,7 +151,6 @@ impl<S: Read + Write + 'static> TlsStream<S> {
     }
 }
 
-#[cfg(feature = "tokio-io")]
 impl<S: Read + Write + 'static> tokio::io::AsyncRead for TlsStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -164,7 +163,6 @@ impl<S: Read + Write + 'static> tokio::io::AsyncRead for TlsStream<S> {
     }
 }
 
-#[cfg(feature = "futures-io")]
 impl<S: Read + Write + 'static> futures_io::AsyncRead for TlsStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -208,7 +206,6 @@ macro_rules! writing {
     };
 }
 
-#[cfg(feature = "tokio-io")]
 writing!(
     tokio::io::AsyncWrite,
     poll_shutdown,
@@ -217,5 +214,4 @@ writing!(
     }
 );
 
-#[cfg(feature = "futures-io")]
 writing!(futures_io::AsyncWrite, poll_close);

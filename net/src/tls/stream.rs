@@ -31,7 +31,7 @@ use rustls::{Connection, Writer};
 use crate::buffered::{Buffer, fill};
 use crate::error::{ReadExactError, WriteAllError};
 use crate::read_write::{Read, Write};
-#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+#[cfg(feature = "io-traits")]
 use crate::tls::polled::Waits;
 
 /// Records to send; those before `sent` are sent.
@@ -68,14 +68,14 @@ impl Drop for Sending<'_> {
 ///
 /// # Other libraries
 ///
-/// With the features `tokio-io` and `futures-io`, the stream implements the traits of `tokio::io`
+/// With the feature `io-traits`, the stream implements the traits of `tokio::io`
 /// and `futures_io`. Their `poll_write` returns once the data is encrypted, and sends as much as
 /// the carrier takes. The rest is sent by the next write, by a flush, or by the end of the stream:
 /// a program that waits for an answer flushes first. A dropped future of these traits loses no
 /// bytes.
 pub struct TlsStream<S> {
     pub(super) inner: Rc<Inner<S>>,
-    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    #[cfg(feature = "io-traits")]
     pub(super) waits: Waits,
 }
 
@@ -104,7 +104,7 @@ impl<S> TlsStream<S> {
         };
         Self {
             inner: Rc::new(inner),
-            #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+            #[cfg(feature = "io-traits")]
             waits: Waits::default(),
         }
     }
@@ -112,9 +112,9 @@ impl<S> TlsStream<S> {
     /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction
     /// begins.
     fn begin(&self, direction: Direction) {
-        #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+        #[cfg(feature = "io-traits")]
         self.waits.abandon(direction);
-        #[cfg(not(any(feature = "tokio-io", feature = "futures-io")))]
+        #[cfg(not(feature = "io-traits"))]
         let _ = direction;
     }
 

@@ -67,7 +67,6 @@ pub mod client;
 mod crash;
 #[doc(hidden)]
 pub mod for_main;
-#[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod model;
 mod observed;

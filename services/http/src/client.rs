@@ -69,7 +69,7 @@
 //!
 //! # Encodings
 //!
-//! With the feature `http-gzip`, the client asks for gzip and deflate, and decodes them as the body
+//! The client asks for gzip and deflate, and decodes them as the body
 //! comes. A request that sets `accept-encoding` itself gets the body as it was sent. So does a
 //! request with a `range`, which asks for `identity`.
 
@@ -79,9 +79,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::Method;
-#[cfg(feature = "gzip")]
-use http::header::ACCEPT_ENCODING;
-use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use pikake_net::Resolver;
 #[cfg(feature = "tls")]
 use pikake_net::tls::TlsConnector;
@@ -91,7 +89,6 @@ mod body;
 mod connection;
 mod connections;
 mod connector;
-#[cfg(feature = "gzip")]
 mod decode;
 mod error;
 mod exchange;
@@ -409,7 +406,6 @@ impl ClientBuilder {
         let agent = HeaderValue::from_static(concat!("pikake/", env!("CARGO_PKG_VERSION")));
         headers.entry(USER_AGENT).or_insert(agent);
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
-        #[cfg(feature = "gzip")]
         headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(decode::ACCEPTED));
         let proxies = self.proxies.and_then(Result::ok);
         let options = Options {

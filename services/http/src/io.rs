@@ -13,7 +13,7 @@ const SCRATCH: usize = 64 * 1024;
 
 /// A stream with the traits of `tokio::io`, for hyper.
 ///
-/// Every stream of pikake has these traits with the feature `tokio-io`, and so has a wrapper such
+/// Every stream of pikake has these traits with the feature `io-traits`, and so has a wrapper such
 /// as TLS.
 ///
 /// Data is read into a buffer of the thread and copied to hyper's, which only unsafe code could

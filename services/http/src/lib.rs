@@ -42,7 +42,7 @@
 //! # Figures
 //!
 //! The servers of a kernel count their connections, requests and responses together.
-//! `pikake::console::metrics` shows the counts, with the feature `metrics` of `pikake`, and so does
+//! `pikake::console::metrics` shows the counts, with the feature `console` of `pikake`, and so does
 //! any other reader of [`pikake_traps::figures`]:
 //!
 //! | figure | type | labels | holds |

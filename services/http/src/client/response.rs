@@ -18,7 +18,6 @@ use pikake_traps::{Interrupted, future_wait, timeout_after};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-#[cfg(feature = "gzip")]
 use super::decode::Decoder;
 use super::error::{Error, ErrorKind};
 use super::exchange::{Answer, Hold, Outgoing};
@@ -88,21 +87,13 @@ pub struct Response {
 impl Response {
     pub(crate) fn new(answer: Answer, outgoing: Outgoing, decodes: bool) -> Self {
         let Answer { response, hold, peer } = answer;
-        let (head, incoming) = response.into_parts();
-        #[cfg(feature = "gzip")]
-        let (head, decoder) = {
-            let mut head = head;
-            let has_body = decodes && !incoming.is_end_stream();
-            let decoder = has_body.then(|| Decoder::for_response(&mut head.headers)).flatten();
-            (head, decoder)
-        };
-        #[cfg(not(feature = "gzip"))]
-        let _ = decodes;
+        let (mut head, incoming) = response.into_parts();
+        let has_body = decodes && !incoming.is_end_stream();
+        let decoder = has_body.then(|| Decoder::for_response(&mut head.headers)).flatten();
         let Outgoing { method, url, .. } = outgoing;
         let mut body = ResponseBody {
             incoming,
             hold: Some(hold),
-            #[cfg(feature = "gzip")]
             decoder,
             limit: None,
             taken: 0,
@@ -243,7 +234,6 @@ pub struct ResponseBody {
     incoming: Incoming,
     /// `None` at the end, or after an error.
     hold: Option<Hold>,
-    #[cfg(feature = "gzip")]
     decoder: Option<Decoder>,
     limit: Option<u64>,
     taken: u64,
@@ -289,7 +279,6 @@ impl ResponseBody {
         Poll::Ready(frame)
     }
 
-    #[cfg(feature = "gzip")]
     fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         loop {
             let Some(decoder) = &mut self.decoder else { return self.poll_incoming(cx) };
@@ -325,11 +314,6 @@ impl ResponseBody {
                 }
             }
         }
-    }
-
-    #[cfg(not(feature = "gzip"))]
-    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        self.poll_incoming(cx)
     }
 
     /// The next part of the body; `None` at its end. See [`Response::chunk`].
@@ -391,7 +375,6 @@ impl http_body::Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        #[cfg(feature = "gzip")]
         if self.decoder.is_some() {
             return false;
         }
@@ -399,7 +382,6 @@ impl http_body::Body for ResponseBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        #[cfg(feature = "gzip")]
         if self.decoder.is_some() {
             return SizeHint::default();
         }
