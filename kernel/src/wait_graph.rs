@@ -27,7 +27,7 @@
 //! either, since a granted permit makes the task ready, and the poll would take the permit.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 
 use pikake_traps::{SeenWait, TaskId, TaskRef};
 
@@ -384,41 +384,4 @@ impl<K: Ord + Clone + Display> Display for WaitGraph<'_, K> {
         }
         Ok(())
     }
-}
-
-impl<K: Ord + Clone + Display> WaitGraph<'_, K> {
-    /// The graph in the language of Graphviz, with a box for each task that waits or is waited for.
-    /// Stuck tasks are red.
-    pub fn to_dot(&self) -> String {
-        let index: BTreeMap<&K, &GraphTask<K>> =
-            self.tasks.iter().map(|task| (&task.key, task)).collect();
-        let mut keys: Vec<&K> =
-            self.edges.iter().flat_map(|edge| [&edge.from.key, edge.to]).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let mut dot = String::from("digraph waits {\n  node [shape=box];\n");
-        // Writing to a string does not fail.
-        for key in keys {
-            let label = index
-                .get(key)
-                .map_or_else(|| format!("task {key}"), |task| Label(task).to_string());
-            let colour = if self.stuck.binary_search(key).is_ok() { ", color=red" } else { "" };
-            let _ =
-                writeln!(dot, "  {} [label={}{colour}];", quoted(&key.to_string()), quoted(&label));
-        }
-        for Edge { from, wait, to } in &self.edges {
-            let thing = wait.about.as_ref().unwrap_or(&wait.trap);
-            let label = quoted(&format!("{thing}\n{}", wait.place));
-            let (from, to) = (quoted(&from.key.to_string()), quoted(&to.to_string()));
-            let _ = writeln!(dot, "  {from} -> {to} [label={label}];");
-        }
-        dot.push_str("}\n");
-        dot
-    }
-}
-
-/// A text as a quoted string of Graphviz.
-fn quoted(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("\"{text}\"")
 }

@@ -145,24 +145,6 @@ waits for tasks that may go on:
     assert_eq!(WaitGraph::new(&tasks[5..]).to_string(), "");
 }
 
-#[test]
-fn the_graph_is_drawn_with_quoted_texts() {
-    let mut tasks = [task(1, &[&[2]]), task(2, &[&[1]]), task(3, &[&[9]])];
-    tasks[0].name = "a \"b\" \\".into();
-    let expected = r#"digraph waits {
-  node [shape=box];
-  "1" [label="task 1 `a \"b\" \\`", color=red];
-  "2" [label="task 2", color=red];
-  "3" [label="task 3"];
-  "9" [label="task 9"];
-  "1" -> "2" [label="lock\na.rs:1:1"];
-  "2" -> "1" [label="lock\na.rs:1:1"];
-  "3" -> "9" [label="lock\na.rs:1:1"];
-}
-"#;
-    assert_eq!(WaitGraph::new(&tasks).to_dot(), expected);
-}
-
 /// Chains of a hundred thousand tasks take no recursion, and no time that grows faster than the
 /// chain.
 #[test]
