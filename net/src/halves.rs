@@ -17,7 +17,7 @@ use pikake_traps::Direction;
 
 use crate::error::{ReadExactError, ReuniteError, WriteAllError};
 use crate::socket::Socket;
-use crate::stream::{reading, writing};
+use crate::stream::{peeking, reading, writing};
 use crate::tcp::TcpStream;
 
 /// The direction of a stream that is read from, borrowed. See [`TcpStream::split`].
@@ -75,6 +75,7 @@ impl ReadHalf<'_> {
     }
 
     reading!("pikake::net::ReadHalf<'_>");
+    peeking!("pikake::net::ReadHalf<'_>");
 }
 
 impl WriteHalf<'_> {
@@ -102,6 +103,7 @@ impl<S> OwnedReadHalf<S> {
     }
 
     reading!("pikake::net::OwnedReadHalf");
+    peeking!("pikake::net::OwnedReadHalf");
 }
 
 impl<S> OwnedWriteHalf<S> {

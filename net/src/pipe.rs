@@ -8,8 +8,11 @@ use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 
+use pikake_traps::Direction;
+
 use crate::error::{ReadExactError, WriteAllError};
 use crate::socket::Socket;
+use crate::stream::{reading, writing};
 
 /// Opens a pipe: bytes written to one end are read from the other.
 ///
@@ -103,151 +106,9 @@ macro_rules! both {
 both!(PipeReader PipeWriter);
 
 impl PipeReader {
-    /// Reads some bytes, waiting until there are any. Returns 0 at the end of the stream (or for an
-    /// empty buffer).
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is nothing to read. A read that is dropped or interrupted
-    /// takes no bytes.
-    ///
-    /// # Errors
-    ///
-    /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if
-    /// another task waits to read; [`Closed`](pikake_traps::Closed).
-    ///
-    /// # Panics
-    ///
-    /// If polled outside a task of its kernel.
-    #[track_caller]
-    pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
-        self.socket.read(buffer)
-    }
-
-    /// Reads into several buffers, filling each before the next.
-    ///
-    /// # Cancellation
-    ///
-    /// As for [`read`](Self::read).
-    ///
-    /// # Errors
-    ///
-    /// As for [`read`](Self::read).
-    ///
-    /// # Panics
-    ///
-    /// If polled outside a task of its kernel.
-    #[track_caller]
-    pub fn read_vectored(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> impl Future<Output = io::Result<usize>> {
-        self.socket.read_vectored(buffers)
-    }
-
-    /// Reads until the buffer is full.
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is nothing to read. The error of an interruption has the
-    /// number of bytes read; a drop loses it.
-    ///
-    /// # Errors
-    ///
-    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the pipe ended before, and as for
-    /// [`read`](Self::read); with the number of bytes that were read.
-    ///
-    /// # Panics
-    ///
-    /// If polled outside a task of its kernel.
-    #[track_caller]
-    pub fn read_exact(
-        &self,
-        buffer: &mut [u8],
-    ) -> impl Future<Output = Result<(), ReadExactError>> {
-        self.socket.read_exact(buffer)
-    }
-
-    /// Reads some bytes. Never suspends.
-    ///
-    /// # Errors
-    ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing to read or the task has used
-    /// up the attempts of its step; as for [`read`](Self::read).
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.try_read(buffer)
-    }
+    reading!("pikake::net::PipeReader");
 }
 
 impl PipeWriter {
-    /// Writes some of the data, waiting until there is room, and returns the number of bytes.
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is no room. A write that is dropped or interrupted writes
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the reading end is closed; the interruption;
-    /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to write;
-    /// [`Closed`](pikake_traps::Closed).
-    ///
-    /// # Panics
-    ///
-    /// If polled outside a task of its kernel.
-    #[track_caller]
-    pub fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
-        self.socket.write(data)
-    }
-
-    /// Writes some of the data of several buffers, in their order, and returns the number of bytes.
-    ///
-    /// # Cancellation
-    ///
-    /// As for [`write`](Self::write).
-    ///
-    /// # Errors
-    ///
-    /// As for [`write`](Self::write).
-    ///
-    /// # Panics
-    ///
-    /// If polled outside a task of its kernel.
-    #[track_caller]
-    pub fn write_vectored(
-        &self,
-        buffers: &[IoSlice<'_>],
-    ) -> impl Future<Output = io::Result<usize>> {
-        self.socket.write_vectored(buffers)
-    }
-
-    /// Writes all of the data.
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is no room. The error of an interruption has the number of
-    /// bytes written; a drop loses it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`write`](Self::write), with the number of bytes that were written.
-    ///
-    /// # Panics
-    ///
-    /// If polled outside a task of its kernel.
-    #[track_caller]
-    pub fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
-        self.socket.write_all(data)
-    }
-
-    /// Writes some of the data. Never suspends.
-    ///
-    /// # Errors
-    ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room or the task has used up the
-    /// attempts of its step; as for [`write`](Self::write).
-    pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
-        self.socket.try_write(data)
-    }
+    writing!("pikake::net::PipeWriter");
 }

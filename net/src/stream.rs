@@ -1,9 +1,9 @@
 //! The methods of byte streams.
 //!
-//! TCP streams, Unix streams and their halves have the same documented operations. They are
-//! inherent methods, so reading a socket needs no trait, and come from macros: [`reading`] and
-//! [`writing`] for one direction, [`whole`] for a stream with both. Each macro expects a field
-//! `socket` and takes the type's name for its examples.
+//! TCP streams, Unix streams, their halves and pipes have the same documented operations. They are
+//! inherent methods, so reading a socket needs no trait, and come from macros: [`reading`],
+//! [`peeking`] and [`writing`] for one direction, [`whole`] for a stream with both. Each macro
+//! expects a field `socket` and takes the type's name for its examples.
 
 /// The methods of a readable type.
 macro_rules! reading {
@@ -107,33 +107,6 @@ macro_rules! reading {
             self.socket.read_vectored(buffers)
         }
 
-        /// Reads some bytes without removing them, waiting until there are any.
-        ///
-        /// # Examples
-        ///
-        /// ```no_run
-        #[doc = concat!("# async fn example(stream: ", $name, ") -> std::io::Result<()> {")]
-        /// let mut first = [0];
-        /// let is_tls = stream.peek(&mut first).await? == 1 && first == [0x16];
-        /// # Ok(()) }
-        /// ```
-        ///
-        /// # Cancellation
-        ///
-        /// As for [`read`](Self::read).
-        ///
-        /// # Errors
-        ///
-        /// As for [`read`](Self::read).
-        ///
-        /// # Panics
-        ///
-        /// If polled outside a task of its kernel.
-        #[track_caller]
-        pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
-            self.socket.peek(buffer)
-        }
-
         /// Waits until [`try_read`](Self::try_read) may succeed.
         ///
         /// This is a hint: the attempt may still report that it would block. A socket that
@@ -180,6 +153,38 @@ macro_rules! reading {
         /// has used up the attempts of its step; as for [`read`](Self::read).
         pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
             self.socket.try_read(buffer)
+        }
+    };
+}
+
+/// The method of a readable socket that is no pipe.
+macro_rules! peeking {
+    ($name:literal) => {
+        /// Reads some bytes without removing them, waiting until there are any.
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        #[doc = concat!("# async fn example(stream: ", $name, ") -> std::io::Result<()> {")]
+        /// let mut first = [0];
+        /// let is_tls = stream.peek(&mut first).await? == 1 && first == [0x16];
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Cancellation
+        ///
+        /// As for [`read`](Self::read).
+        ///
+        /// # Errors
+        ///
+        /// As for [`read`](Self::read).
+        ///
+        /// # Panics
+        ///
+        /// If polled outside a task of its kernel.
+        #[track_caller]
+        pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+            self.socket.peek(buffer)
         }
     };
 }
@@ -417,6 +422,7 @@ macro_rules! whole {
         }
 
         reading!($name);
+        peeking!($name);
         writing!($name);
     };
 }
@@ -440,4 +446,4 @@ macro_rules! owned_halves {
     };
 }
 
-pub(crate) use {owned_halves, reading, whole, writing};
+pub(crate) use {owned_halves, peeking, reading, whole, writing};

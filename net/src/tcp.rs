@@ -14,7 +14,7 @@ use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::listener::listening;
 use crate::race::race;
 use crate::socket::{Socket, ip, wrong_option};
-use crate::stream::{owned_halves, reading, whole, writing};
+use crate::stream::{owned_halves, peeking, reading, whole, writing};
 
 /// The backlog of a listener. Systems cap it, Linux at 4096; no common system refuses a burst of
 /// this size.

@@ -18,7 +18,7 @@ use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::listener::listening;
 use crate::socket::{Socket, unix};
-use crate::stream::{owned_halves, reading, whole, writing};
+use crate::stream::{owned_halves, peeking, reading, whole, writing};
 use crate::tcp::BACKLOG;
 
 mod datagram;
