@@ -13,7 +13,7 @@ use pikake_traps::{Direction, ResourceBusy};
 
 use crate::codec::text_of;
 use crate::error::ReadExactError;
-use crate::read_write::{Read, Write};
+use crate::read_write::{Read, Write, read_exact};
 
 /// The default limit of a line or another piece that is read as a whole. Header lines and commands
 /// of the usual protocols are far shorter.
@@ -304,15 +304,7 @@ impl<R: Read> BufReader<R> {
     /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the stream ended before; the stream's
     /// error; the interruption; with the number of bytes that were read.
     pub async fn read_exact(&self, buffer: &mut [u8]) -> Result<(), ReadExactError> {
-        let mut read = 0;
-        while read < buffer.len() {
-            match self.read(&mut buffer[read..]).await {
-                Ok(0) => return Err(ReadExactError::at_end(read)),
-                Ok(more) => read += more,
-                Err(source) => return Err(ReadExactError { read, source }),
-            }
-        }
-        Ok(())
+        read_exact(self, buffer).await
     }
 }
 

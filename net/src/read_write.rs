@@ -13,7 +13,7 @@ use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 
-use crate::error::WriteAllError;
+use crate::error::{ReadExactError, WriteAllError};
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::pipe::{PipeReader, PipeWriter};
 use crate::tcp::TcpStream;
@@ -131,6 +131,19 @@ pub trait Write {
     ///
     /// As for [`write`](Self::write).
     fn finish(&self) -> impl Future<Output = io::Result<()>>;
+}
+
+/// Reads until the buffer is full.
+pub(crate) async fn read_exact(from: &impl Read, buffer: &mut [u8]) -> Result<(), ReadExactError> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match from.read(&mut buffer[read..]).await {
+            Ok(0) => return Err(ReadExactError::at_end(read)),
+            Ok(more) => read += more,
+            Err(source) => return Err(ReadExactError { read, source }),
+        }
+    }
+    Ok(())
 }
 
 macro_rules! through {

@@ -30,7 +30,7 @@ use rustls::{Connection, Writer};
 
 use crate::buffered::{Buffer, fill};
 use crate::error::{ReadExactError, WriteAllError};
-use crate::read_write::{Read, Write};
+use crate::read_write::{Read, Write, read_exact};
 #[cfg(feature = "io-traits")]
 use crate::tls::polled::Waits;
 
@@ -188,15 +188,7 @@ impl<S: Read + Write> TlsStream<S> {
     ///
     /// As for [`read`](Self::read), with the number of bytes that were read.
     pub async fn read_exact(&self, buffer: &mut [u8]) -> Result<(), ReadExactError> {
-        let mut read = 0;
-        while read < buffer.len() {
-            match self.read(&mut buffer[read..]).await {
-                Ok(0) => return Err(ReadExactError::at_end(read)),
-                Ok(more) => read += more,
-                Err(source) => return Err(ReadExactError { read, source }),
-            }
-        }
-        Ok(())
+        read_exact(self, buffer).await
     }
 
     /// Writes some of the data, waiting until the carrier has taken it, and returns the number of
