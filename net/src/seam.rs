@@ -106,8 +106,12 @@ impl Socket {
         self.poll_attempt(cx, Direction::Write, data, |data| Attempt::WriteVectored(data))
     }
 
+    fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
     /// Ends the writing direction. Succeeds if the connection has ended already.
-    fn poll_end(&self) -> Poll<io::Result<()>> {
+    fn poll_end(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let is_over = |error: &io::Error| error.raw_os_error().is_some();
         match self.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected && is_over(&error) => {
@@ -118,24 +122,9 @@ impl Socket {
     }
 }
 
-/// A type with a socket, for which the traits are implemented.
-trait Polled {
-    fn polled(&self) -> &Socket;
-}
-
-macro_rules! polled {
-    ($([$($of:tt)*] $type:ty;)*) => {$(
-        impl $($of)* Polled for $type {
-            fn polled(&self) -> &Socket {
-                self.socket()
-            }
-        }
-    )*};
-}
-
-/// Implements the traits of both crates for each type.
-macro_rules! seams {
-    (read: $([$($of:tt)*] $type:ty;)*) => {$(
+/// Implements the traits of both crates for readable types, by the methods of `$polled`.
+macro_rules! polled_read {
+    (|$stream:ident| $polled:expr; $([$($of:tt)*] $type:ty;)*) => {$(
         impl $($of)* tokio::io::AsyncRead for $type {
             #[track_caller]
             fn poll_read(
@@ -143,8 +132,8 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                let room = buffer.initialize_unfilled();
-                let length = ready!(self.polled().poll_read(cx, room))?;
+                let $stream = &*self;
+                let length = ready!($polled.poll_read(cx, buffer.initialize_unfilled()))?;
                 buffer.advance(length);
                 Poll::Ready(Ok(()))
             }
@@ -157,7 +146,8 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 buffer: &mut [u8],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_read(cx, buffer)
+                let $stream = &*self;
+                $polled.poll_read(cx, buffer)
             }
 
             #[track_caller]
@@ -166,51 +156,37 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 buffers: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_read_vectored(cx, buffers)
+                let $stream = &*self;
+                $polled.poll_read_vectored(cx, buffers)
             }
         }
     )*};
-    (write: $([$($of:tt)*] $type:ty;)*) => {$(
-        impl $($of)* tokio::io::AsyncWrite for $type {
-            #[track_caller]
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                data: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write(cx, data)
-            }
+}
 
-            #[track_caller]
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                data: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write_vectored(cx, data)
-            }
-
+/// Implements the traits of both crates for writable types, by the methods of `$polled`.
+macro_rules! polled_write {
+    (|$stream:ident| $polled:expr; $([$($of:tt)*] $type:ty;)*) => {$(
+        polled_write!(
+            [$($of)*] tokio::io::AsyncWrite, $type, |$stream| $polled, poll_shutdown,
             fn is_write_vectored(&self) -> bool {
                 true
             }
-
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.polled().poll_end()
-            }
-        }
-
-        impl $($of)* futures_io::AsyncWrite for $type {
+        );
+        polled_write!([$($of)*] futures_io::AsyncWrite, $type, |$stream| $polled, poll_close);
+    )*};
+    (
+        [$($of:tt)*] $trait:path, $type:ty, |$stream:ident| $polled:expr, $end:ident
+        $(, $more:item)?
+    ) => {
+        impl $($of)* $trait for $type {
             #[track_caller]
             fn poll_write(
                 self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 data: &[u8],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write(cx, data)
+                let $stream = &*self;
+                $polled.poll_write(cx, data)
             }
 
             #[track_caller]
@@ -219,36 +195,42 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 data: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write_vectored(cx, data)
+                let $stream = &*self;
+                $polled.poll_write_vectored(cx, data)
             }
 
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let $stream = &*self;
+                $polled.poll_flush(cx)
             }
 
-            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.polled().poll_end()
+            fn $end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let $stream = &*self;
+                $polled.poll_end(cx)
             }
+
+            $($more)?
         }
-    )*};
-}
-
-macro_rules! all {
-    (both: $($both:tt)*) => {
-        polled!($($both)*);
-        seams!(read: $($both)*);
-        seams!(write: $($both)*);
-    };
-    (read: $($read:tt)*) => {
-        polled!($($read)*);
-        seams!(read: $($read)*);
-    };
-    (write: $($write:tt)*) => {
-        polled!($($write)*);
-        seams!(write: $($write)*);
     };
 }
 
-all!(both: [] crate::TcpStream; [] crate::UnixStream; [<'a>] &'a crate::TcpStream;);
-all!(read: [<'a>] crate::ReadHalf<'a>; [<S>] crate::OwnedReadHalf<S>;);
-all!(write: [<'a>] crate::WriteHalf<'a>; [<S>] crate::OwnedWriteHalf<S>;);
+#[cfg(feature = "tls")]
+pub(crate) use {polled_read, polled_write};
+
+polled_read! {
+    |stream| stream.socket();
+    [] crate::TcpStream;
+    [] crate::UnixStream;
+    [] &crate::TcpStream;
+    [] crate::ReadHalf<'_>;
+    [<S>] crate::OwnedReadHalf<S>;
+}
+
+polled_write! {
+    |stream| stream.socket();
+    [] crate::TcpStream;
+    [] crate::UnixStream;
+    [] &crate::TcpStream;
+    [] crate::WriteHalf<'_>;
+    [<S>] crate::OwnedWriteHalf<S>;
+}

@@ -16,7 +16,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -24,6 +24,7 @@ use pikake_traps::{Direction, shield};
 use rustls::Writer;
 
 use crate::read_write::{Read, Write};
+use crate::seam::{polled_read, polled_write};
 use crate::tls::stream::TlsStream;
 
 type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
@@ -114,6 +115,17 @@ impl<S: Read + Write + 'static> TlsStream<S> {
         }
     }
 
+    fn poll_read_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match buffers.iter_mut().find(|buffer| !buffer.is_empty()) {
+            Some(buffer) => self.poll_read(cx, buffer),
+            None => self.poll_read(cx, &mut []),
+        }
+    }
+
     /// Encrypts bytes, once all earlier records are sent. `write` passes the bytes to rustls.
     fn poll_encrypt(
         &self,
@@ -124,6 +136,10 @@ impl<S: Read + Write + 'static> TlsStream<S> {
         let written = self.inner.write_plaintext(write)?;
         self.begin_to_send(cx);
         Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_send(cx, Goal::Flush)
     }
 
     /// Ends the writing direction. Succeeds if the connection has ended already.
@@ -151,67 +167,5 @@ impl<S: Read + Write + 'static> TlsStream<S> {
     }
 }
 
-impl<S: Read + Write + 'static> tokio::io::AsyncRead for TlsStream<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut tokio::io::ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let length = ready!(Self::poll_read(&self, cx, buffer.initialize_unfilled()))?;
-        buffer.advance(length);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: Read + Write + 'static> futures_io::AsyncRead for TlsStream<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        Self::poll_read(&self, cx, buffer)
-    }
-}
-
-/// Implements a trait whose end has this name, with further methods.
-macro_rules! writing {
-    ($trait:path, $end:ident $(, $more:item)*) => {
-        impl<S: Read + Write + 'static> $trait for TlsStream<S> {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                data: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                Self::poll_write(&self, cx, data)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                data: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                Self::poll_write_vectored(&self, cx, data)
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.poll_send(cx, Goal::Flush)
-            }
-
-            fn $end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.poll_end(cx)
-            }
-
-            $($more)*
-        }
-    };
-}
-
-writing!(
-    tokio::io::AsyncWrite,
-    poll_shutdown,
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-);
-
-writing!(futures_io::AsyncWrite, poll_close);
+polled_read!(|stream| stream; [<S: Read + Write + 'static>] TlsStream<S>;);
+polled_write!(|stream| stream; [<S: Read + Write + 'static>] TlsStream<S>;);
