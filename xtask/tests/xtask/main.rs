@@ -3,6 +3,7 @@
 mod commands;
 mod needs;
 mod servers;
+mod source;
 
 use std::process::{Command, Output, Stdio};
 
