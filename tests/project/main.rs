@@ -1,14 +1,27 @@
-//! Tests of the whole project: dependencies between its crates, the names of the facade, the
-//! examples, the book, the examples of the documentation, and its front page.
+//! Tests of the whole project: dependencies between its crates and files, the names of
+//! the facade, the examples, the book, the examples of the documentation, and its front page.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod book;
+mod circles;
 mod doc_examples;
 mod examples;
 mod facade;
 mod floors;
 mod front_page;
 mod glossary;
+mod imports;
 mod packages;
+
+use std::path::Path;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Whether the lists of what is allowed are to be written, and not compared.
+fn is_renewed() -> bool {
+    std::env::var_os("PIKAKE_RENEW").is_some()
+}
