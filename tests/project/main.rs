@@ -13,6 +13,7 @@ mod floors;
 mod front_page;
 mod glossary;
 mod imports;
+mod layers;
 mod packages;
 
 use std::path::Path;
