@@ -15,6 +15,7 @@ mod glossary;
 mod imports;
 mod layers;
 mod packages;
+mod tracked;
 
 use std::path::Path;
 
