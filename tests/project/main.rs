@@ -6,6 +6,7 @@ mod support;
 
 mod book;
 mod circles;
+mod comments;
 mod doc_examples;
 mod examples;
 mod facade;

@@ -7,8 +7,8 @@ use crate::install::install;
 use crate::programs::{self, Options, Program, Summary};
 use crate::run::{cargo, run};
 
-/// Installs what is missing, then runs all tests of the workspace; with arguments, `cargo test` with
-/// these.
+/// Installs what is missing, then runs all tests of the workspace; with arguments, `cargo test`
+/// with these.
 pub(crate) fn test(arguments: &[String]) -> Result {
     install(&[])?;
     if !arguments.is_empty() {

@@ -235,7 +235,8 @@ fn condvar_holds_the_lock_after_every_wait() {
         let result = (*count, shared.1.waiting());
         drop(count);
         all(insistent, others).await;
-        insistent.on(yield_now).await; // told here if not before: the way back to the lock is shielded
+        // Told here if not before: the way back to the lock is shielded.
+        insistent.on(yield_now).await;
         result
     });
 }
@@ -265,7 +266,8 @@ fn a_condvar_waits_while_a_condition_holds() {
             }
         };
         all(insistent, others).await;
-        insistent.on(yield_now).await; // told here if not before: the way back to the lock is shielded
+        // Told here if not before: the way back to the lock is shielded.
+        insistent.on(yield_now).await;
         (result, shared.1.waiting(), shared.0.is_locked())
     });
 }
