@@ -11,8 +11,7 @@ use crate::calls::{Thing, foreign_wait_for};
 use crate::door;
 use crate::home::{Call, Home, Message};
 use crate::interrupt::{Interrupted, Panic, TaskError};
-use crate::names::KernelId;
-use crate::names::TrapKind;
+use crate::names::{KernelId, TrapKind};
 use crate::reply::Reply;
 use crate::task::{Task, spawn_at};
 

@@ -4,8 +4,7 @@
 //! for listings. A listing makes the kernel search for the task.
 
 use crate::door;
-use crate::names::KernelId;
-use crate::names::TaskId;
+use crate::names::{KernelId, TaskId};
 
 /// Names a task of this thread, without keeping the task alive.
 ///

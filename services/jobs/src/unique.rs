@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::broker::LocalFuture;
-use crate::broker::{BrokerError, PublishError};
+use crate::broker::{BrokerError, LocalFuture, PublishError};
 use crate::message::{JobId, Message};
 use crate::wire::Parameter;
 use crate::wire::request::UNIQUE;
