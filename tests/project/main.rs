@@ -1,10 +1,11 @@
-//! Tests of the whole project: dependencies between its crates and files, the names of
+//! Tests of the whole project: dependencies between its crates and files, its size, the names of
 //! the facade, the examples, the book, the examples of the documentation, and its front page.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod book;
+mod budget;
 mod circles;
 mod comments;
 mod doc_examples;

@@ -1,8 +1,10 @@
-//! The checks under valgrind.
+//! The checks under valgrind, and the count of code lines.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use xtask::budget::{Budget, FILE};
 use xtask::needs::program;
 
 use crate::Result;
@@ -65,6 +67,23 @@ pub(crate) fn gate(arguments: &[String]) -> Result {
     let mut command =
         benches(&["run", "--release", "--quiet", "--no-default-features", "--", "gate"]);
     within(Some(GATE), command.args(arguments))
+}
+
+/// `cargo xtask budget [--write]`. The recorded sum is a bound, which a person lowers.
+pub(crate) fn budget(arguments: &[String]) -> Result {
+    match arguments {
+        [] => print!("{}", Budget::count(xtask::root())?),
+        [write] if write == "--write" => {
+            let file = xtask::root().join(FILE);
+            let text = fs::read_to_string(&file)?;
+            let mut found = Budget::count(xtask::root())?;
+            found.published = Budget::parse(&text)?.published;
+            let header = text.split_inclusive('\n').take_while(|line| line.starts_with('#'));
+            fs::write(file, format!("{}{found}", header.collect::<String>()))?;
+        }
+        _ => return Err("what with the lines? cargo xtask budget [--write]".into()),
+    }
+    Ok(())
 }
 
 /// Cargo in the workspace of the benchmarks.

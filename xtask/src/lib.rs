@@ -1,5 +1,5 @@
 //! What the tests of this workspace need of the system: programs and servers that are found or not.
-//! And what they know of its sources: files, packages, modules and code.
+//! And what they know of its sources: files, packages, modules, and lines of code.
 //!
 //! A test asks for what it needs with [`Need::find_or_skip`] or [`Server::start_or_skip`], and
 //! returns when it gets `None`. Nothing is installed for a test: `cargo xtask test` installs what
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod needs;
 mod server;
 pub mod source;

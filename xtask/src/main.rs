@@ -25,7 +25,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// A command: its name and arguments, one line about it, and what it does with the arguments.
 type Command = (&'static str, &'static str, fn(&[String]) -> Result);
 
-const COMMANDS: [Command; 13] = [
+const COMMANDS: [Command; 14] = [
     (
         "test [ARGUMENTS OF cargo test]",
         "installs what the tests need and runs all of them",
@@ -51,6 +51,7 @@ const COMMANDS: [Command; 13] = [
         "makes the packages of the published crates, and builds each",
         package::package,
     ),
+    ("budget [--write]", "counts the code lines of each package", checks::budget),
     ("memcheck", "runs the task cell's tests under valgrind", checks::memcheck),
     ("gate [--renew]", "compares instructions per operation with the recorded ones", checks::gate),
     (

@@ -7,7 +7,8 @@ fn no_command_lists_all_with_a_line_each() {
     let output = xtask(&[]).output().unwrap();
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{err}");
-    let commands = ["test", "install", "ci", "book", "memcheck", "gate", "server", "celery"];
+    let commands =
+        ["test", "install", "ci", "book", "budget", "memcheck", "gate", "server", "celery"];
     for command in commands {
         let lines: Vec<_> =
             out.lines().filter(|line| line.split_whitespace().next() == Some(command)).collect();
@@ -30,6 +31,7 @@ fn wrong_arguments_are_errors() {
         (&["server"][..], "which server? cargo xtask server postgres|rabbitmq|redis"),
         (&["server", "mysql"], "which server? cargo xtask server postgres|rabbitmq|redis"),
         (&["install", "everything"], "`install` takes no arguments: everything"),
+        (&["budget", "--new"], "what with the lines? cargo xtask budget [--write]"),
         (&["gate", "--new"], "what with the baselines? cargo xtask gate [--renew]"),
         (&["memcheck", "all"], "`memcheck` takes no arguments"),
         (&["celery"], "where? cargo xtask celery FOLDER [PACKAGE==VERSION...]"),

@@ -1,5 +1,6 @@
 //! The commands, and what tests get from the library.
 
+mod budget;
 mod commands;
 mod needs;
 mod servers;
