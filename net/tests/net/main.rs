@@ -1,4 +1,5 @@
-//! Tests of TCP, UDP and Unix sockets on the system's loopback, of streams, servers, names and TLS.
+//! Tests of TCP, UDP and Unix sockets on the system's loopback, of streams, also by the traits
+//! of other libraries, servers, names and TLS.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +8,7 @@ mod support;
 
 mod datagram;
 mod dns;
+mod foreign_io;
 mod graceful;
 mod names;
 mod on_all;

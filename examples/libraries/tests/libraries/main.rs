@@ -1,12 +1,4 @@
-//! Tests of other libraries on pikake: the examples, the traits of streams, the HTTP server and the
-//! HTTP client.
+//! Runs the examples of other libraries on pikake: those that end by themselves, and the servers.
 
-mod client;
 mod examples;
-mod http;
-mod https;
-mod local;
-mod on_all;
 mod servers;
-mod streams;
-mod worlds;

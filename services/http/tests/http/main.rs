@@ -1,0 +1,9 @@
+//! Tests of the HTTP server, on one kernel and on several, with axum, over TLS and in simulated
+//! worlds; and of the client.
+
+mod client;
+mod https;
+mod local;
+mod on_all;
+mod server;
+mod worlds;
