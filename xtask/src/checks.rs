@@ -8,6 +8,7 @@ use xtask::budget::{Budget, FILE};
 use xtask::needs::program;
 
 use crate::Result;
+use crate::filters;
 use crate::run::{cargo, within};
 
 const MEMCHECK: Duration = Duration::from_secs(15 * 60);
@@ -22,6 +23,10 @@ const VALGRIND: [&str; 6] = [
     "--show-leak-kinds=definite",
     "--errors-for-leak-kinds=definite",
 ];
+
+/// The test binaries with [`TESTS`].
+const BINARIES: [&str; 8] =
+    ["-p", "pikake-traps", "--test", "traps", "-p", "pikake-kernel", "--test", "kernel"];
 
 /// The tests of the task cell, of careless kernels, and of other threads' wakes. Two cases of
 /// `bound` leak on purpose, and are left out.
@@ -48,8 +53,9 @@ pub(crate) fn memcheck(arguments: &[String]) -> Result {
     has_valgrind()?;
     let words: Vec<_> = VALGRIND.iter().map(|word| format!("'{word}'")).collect();
     let runner = format!("target.'cfg(all())'.runner=[{}]", words.join(","));
-    let mut command =
-        cargo(&["--config", &runner, "test", "-p", "pikake-kernel", "--test", "kernel"]);
+    filters::check(cargo(&["test", "--quiet"]).args(BINARIES), &TESTS)?;
+    let mut command = cargo(&["--config", &runner, "test"]);
+    command.args(BINARIES);
     // One after another: valgrind runs one thread at a time, and the output stays readable.
     within(Some(MEMCHECK), command.args(["--", "--test-threads=1"]).args(TESTS))?;
     println!("memcheck: nothing to report");

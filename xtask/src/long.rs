@@ -9,6 +9,7 @@ use xtask::needs::MUST_NOT_SKIP;
 
 use crate::Result;
 use crate::book::book;
+use crate::filters;
 use crate::flaky;
 use crate::install::install;
 use crate::msrv::msrv;
@@ -100,8 +101,8 @@ fn models() -> Result {
 }
 
 fn poll() -> Result {
-    on_poll(&["--test", "net", "--test", "task"])?;
-    let kernels = ["--test", "alone", "--test", "kernel", "--test", "os", "--"];
+    on_poll(&["--test", "net", "--test", "task"], &[])?;
+    let kernels = ["--test", "alone", "--test", "kernel", "--test", "os"];
     let tests = [
         "descriptors::",
         "helpers::",
@@ -112,16 +113,22 @@ fn poll() -> Result {
         "signals::",
         "wakes::",
     ];
-    on_poll(&[&kernels[..], &tests[..]].concat())
+    on_poll(&kernels, &tests)
 }
 
-fn on_poll(arguments: &[&str]) -> Result {
-    let mut command = cargo(&["test", "--features", "pikake/process"]);
-    for package in ["pikake", "pikake-kernel", "pikake-net", "pikake-os", "pikake-task"] {
-        command.args(["-p", package]);
-    }
-    command.env("RUSTFLAGS", "--cfg mio_unsupported_force_poll_poll").env(MUST_NOT_SKIP, "1");
-    run(in_folder(command.args(arguments), "poll"))
+/// Runs the tests that any of these filters matches, or all.
+fn on_poll(arguments: &[&str], tests: &[&str]) -> Result {
+    let command = || {
+        let mut command = cargo(&["test", "--features", "pikake/process"]);
+        for package in ["pikake", "pikake-kernel", "pikake-net", "pikake-os", "pikake-task"] {
+            command.args(["-p", package]);
+        }
+        command.env("RUSTFLAGS", "--cfg mio_unsupported_force_poll_poll").env(MUST_NOT_SKIP, "1");
+        in_folder(&mut command, "poll").args(arguments);
+        command
+    };
+    filters::check(&mut command(), tests)?;
+    run(command().arg("--").args(tests))
 }
 
 /// In a folder of its own: flags that differ would build everything anew each time.

@@ -3,6 +3,7 @@
 mod book;
 mod checks;
 mod ci;
+mod filters;
 mod flaky;
 mod group;
 mod install;

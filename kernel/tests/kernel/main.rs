@@ -4,14 +4,10 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
-mod bound;
-mod cell;
 mod closing;
-mod combinators;
 mod driver;
 #[cfg(not(mio_unsupported_force_poll_poll))]
 mod embedding;
-mod handlers;
 mod helpers;
 mod inspect;
 mod interruption;
