@@ -1,0 +1,6 @@
+//! Tests of ticks, clocks and wall time.
+
+mod clock;
+mod system;
+mod ticks;
+mod wall;
