@@ -1,7 +1,7 @@
 //! The servers in simulated worlds: the network fails, servers restart, and one of them may be lost
 //! for ever.
 //!
-//! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test faults` runs ten thousand seeds of each
+//! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test accounts faults` runs ten thousand seeds of each
 //! world.
 
 use std::cell::RefCell;

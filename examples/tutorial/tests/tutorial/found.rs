@@ -22,7 +22,7 @@ fn simulator_finds_the_bug() {
     let failure =
         Runs::new("results_are_new").seeds(200).try_run(|sim| world(sim, check)).unwrap_err();
     let report = shortened(&failure.to_string());
-    assert!(report == include_str!("../output/simulated.txt"), "the report is now:\n{report}");
+    assert!(report == include_str!("../../output/simulated.txt"), "the report is now:\n{report}");
 
     // The seed and the faults repeat it.
     let mut again = Sim::new(failure.seed);
