@@ -622,7 +622,7 @@ fn program() {
 fn main_serves_where_the_variable_says() {
     let run = |address: Option<&str>| {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "program", "--ignored", "--nocapture"]);
+        command.args(["--exact", "tokio_console::program", "--ignored", "--nocapture"]);
         command.env_remove(tokio_console::ADDRESS_VARIABLE);
         command.envs(address.map(|address| (tokio_console::ADDRESS_VARIABLE, address)));
         let output = command.output().unwrap();

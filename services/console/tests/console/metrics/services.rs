@@ -14,7 +14,7 @@ use pikake::net::{TcpListener, TcpStream};
 use pikake::traps::CancelOnDrop;
 use pikake::{Bound, sleep, spawn, yield_now};
 
-use crate::{check_form, labels, value};
+use super::{check_form, labels, value};
 
 /// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3600);
