@@ -1,10 +1,11 @@
-//! The client on a real RabbitMQ: everything it can be asked, the errors a broker gives, and TLS.
+//! The client on a real RabbitMQ: everything it can be asked, the errors a broker gives, TLS,
+//! and outages.
 
 mod connections;
 mod deliveries;
 mod messages;
+mod outages;
 mod strangers;
-#[path = "../support/mod.rs"]
 mod support;
 mod tls;
 

@@ -1,19 +1,17 @@
 //! What goes wrong with a real RabbitMQ: it is killed and comes back, connections are cut, it is
 //! out of memory. A broker of its own, since the others would not like that.
 
-mod support;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::support::{HANG, Shared, connect, run};
 use pikake_amqp::{
     Connection, ConsumeOptions, Error, ExchangeOptions, Message, Options, PublishError,
     QueueOptions, Stale, State, Table, persistent, short,
 };
 use pikake_net::{TcpListener, TcpStream};
 use pikake_traps::{CancelOnDrop, blocking, sleep, spawn, timeout_after};
-use support::{HANG, Shared, connect, run};
 use xtask::Server;
 
 static BROKER: Shared = Shared::new();
