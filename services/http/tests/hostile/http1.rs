@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use futures::future::join_all;
 use pikake::{sleep, timeout_after};
 
 use crate::site::{CONNECTIONS, MUCH, PATIENCE, SOON, Site, dribble, ms, rest};
@@ -11,15 +12,16 @@ const HEAD: &str = "POST /upload HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r
 #[test]
 fn silent_client_is_disconnected() {
     Site::run(async |site| {
-        let since = Instant::now();
         // Nothing at all, half of a line, half of a head, half of what both versions begin with.
-        for beginning in ["", "GE", "GET / HTTP/1.1\r\nhost: x\r\n", "PRI * HTTP/2.0\r\n", "PRI"] {
+        let beginnings = ["", "GE", "GET / HTTP/1.1\r\nhost: x\r\n", "PRI * HTTP/2.0\r\n", "PRI"];
+        let silent = beginnings.map(|beginning| async move {
+            let since = Instant::now();
             let client = site.sends(beginning).await;
-            site.is_serving().await;
             let answer = rest(&client).await;
             assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
-        }
-        assert!(since.elapsed() >= PATIENCE * 5);
+            assert!(since.elapsed() >= PATIENCE, "{beginning}");
+        });
+        futures::join!(join_all(silent), site.is_serving());
         // One that has asked, and then says no more.
         let idle = site.sends("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
         assert!(rest(&idle).await.ends_with("hello"));
@@ -37,14 +39,16 @@ fn slow_head_is_disconnected() {
 #[test]
 fn missing_or_slow_body_is_disconnected() {
     Site::run(async |site| {
-        let silent = site.sends(HEAD).await;
-        site.is_serving().await;
-        assert_eq!(rest(&silent).await, "");
-        let slow = site.sends(HEAD).await;
-        futures::join!(dribble(&slow, b"x"), site.is_serving());
+        let (silent, slow) = (site.sends(HEAD).await, site.sends(HEAD).await);
         let chunked = "POST /upload HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
-        let slow = site.sends(chunked).await;
-        futures::join!(dribble(&slow, b"1\r\nx\r\n"), site.is_serving());
+        let slow_chunk = site.sends(chunked).await;
+        let (answer, ..) = futures::join!(
+            rest(&silent),
+            dribble(&slow, b"x"),
+            dribble(&slow_chunk, b"1\r\nx\r\n"),
+            site.is_serving()
+        );
+        assert_eq!(answer, "");
         site.lets_go().await;
     });
 }
@@ -53,31 +57,39 @@ fn missing_or_slow_body_is_disconnected() {
 fn slow_but_steady_client_is_served() {
     Site::run(async |site| {
         // A body that takes thrice the server's patience, at a decent pace.
-        let client = site.sends(HEAD).await;
-        for _ in 0..100 {
-            client.write_all(&[b'x'; 1000]).await.unwrap();
-            sleep(PATIENCE * 3 / 100).await.unwrap();
-        }
-        let mut buffer = [0; 1000];
-        let length = timeout_after(SOON, client.read(&mut buffer)).await.unwrap().unwrap();
-        let answer = String::from_utf8_lossy(&buffer[..length]);
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("100000"), "{answer}");
+        let sending = async {
+            let client = site.sends(HEAD).await;
+            for _ in 0..100 {
+                client.write_all(&[b'x'; 1000]).await.unwrap();
+                sleep(PATIENCE * 3 / 100).await.unwrap();
+            }
+            let mut buffer = [0; 1000];
+            let length = timeout_after(SOON, client.read(&mut buffer)).await.unwrap().unwrap();
+            let answer = String::from_utf8_lossy(&buffer[..length]);
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("100000"), "{answer}");
+        };
         // A handler may take its time, however long the client has nothing to do.
-        let client = site.sends("GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
-        assert!(rest(&client).await.ends_with("slow"));
+        let waiting = async {
+            let request = "GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            assert!(rest(&site.sends(request).await).await.ends_with("slow"));
+        };
         // A response that is read with pauses.
-        let client = site.sends("GET /much HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
-        let (mut all, mut buffer) = (0, vec![0; MUCH / 50]);
-        loop {
-            match client.read(&mut buffer).await.unwrap() {
-                0 => break,
-                length => all += length,
+        let reading = async {
+            let request = "GET /much HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            let client = site.sends(request).await;
+            let (mut all, mut buffer) = (0, vec![0; MUCH / 50]);
+            loop {
+                match client.read(&mut buffer).await.unwrap() {
+                    0 => break,
+                    length => all += length,
+                }
+                if all < MUCH / 2 {
+                    sleep(PATIENCE / 20).await.unwrap();
+                }
             }
-            if all < MUCH / 2 {
-                sleep(PATIENCE / 20).await.unwrap();
-            }
-        }
-        assert!(all > MUCH, "{all}");
+            assert!(all > MUCH, "{all}");
+        };
+        futures::join!(sending, waiting, reading);
     });
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use pikake::http::serve;
 use pikake::net::{TcpListener, TcpStream};
 use pikake::sync::Event;
@@ -93,7 +94,7 @@ fn endless_head_ends_the_connection() {
 fn idle_or_stalled_client_is_disconnected() {
     Site::run(async |site| {
         // Nothing after the beginning; nothing after an answer.
-        for path in [None, Some("/")] {
+        let idle = [None, Some("/")].map(|path| async move {
             let client = client(site, &[]).await;
             if let Some(path) = path {
                 client.write_all(&get(1, path)).await.unwrap();
@@ -102,23 +103,25 @@ fn idle_or_stalled_client_is_disconnected() {
             let answer = rest(&client).await;
             assert!(since.elapsed() >= PATIENCE);
             assert_eq!(answer.contains("hello"), path.is_some());
-        }
+        });
         // A window of zero, so that not one byte of the answer may be sent; pings meanwhile.
-        let client = client(site, &[0, 4, 0, 0, 0, 0]).await;
-        client.write_all(&get(1, "/much")).await.unwrap();
+        let stalled = client(site, &[0, 4, 0, 0, 0, 0]).await;
+        stalled.write_all(&get(1, "/much")).await.unwrap();
         let since = Instant::now();
         let pinging = async {
-            while client.write_all(&frame(PING, 0, 0, &[0; 8])).await.is_ok() {
+            while stalled.write_all(&frame(PING, 0, 0, &[0; 8])).await.is_ok() {
                 assert!(since.elapsed() < SOON, "pings keep it for ever");
                 sleep(ms(100)).await.unwrap();
             }
         };
-        futures::join!(pinging, site.is_serving());
-        site.lets_go().await;
         // A handler that runs keeps its connection.
-        let client = self::client(site, &[]).await;
-        client.write_all(&get(1, "/slow")).await.unwrap();
-        assert!(rest(&client).await.contains("slow"));
+        let waiting = async {
+            let client = client(site, &[]).await;
+            client.write_all(&get(1, "/slow")).await.unwrap();
+            assert!(rest(&client).await.contains("slow"));
+        };
+        futures::join!(join_all(idle), pinging, waiting, site.is_serving());
+        site.lets_go().await;
     });
 }
 

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +18,8 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// A limit for anything that should happen.
 const SOON: Duration = Duration::from_secs(20);
 const KERNELS: usize = 3;
+/// How many requests run when the server is interrupted.
+const SLOW: usize = 10;
 /// More connections than it takes the system to choose each kernel.
 const MOST: usize = 1000;
 
@@ -39,22 +42,31 @@ async fn get_path(address: SocketAddr, path: &str) -> io::Result<String> {
     Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
-/// State of one kernel, which is not `Send`.
-fn router() -> Router {
-    let slow = async || sleep(MOMENT * 10).await.map_or("interrupted", |()| "slow");
+/// State of one kernel, which is not `Send`; and a count of the slow requests that have begun.
+fn router_that_counts(begun: Arc<AtomicUsize>) -> Router {
+    let slow = move || {
+        begun.fetch_add(1, Ordering::Relaxed);
+        async { sleep(MOMENT * 10).await.map_or("interrupted", |()| "slow") }
+    };
     let kernel = Local::new(std::rc::Rc::new(pikake::KernelHandle::current().id()));
     Router::new().route("/", get(async move || kernel.to_string())).route("/slow", get(local(slow)))
+}
+
+fn router() -> Router {
+    router_that_counts(Arc::default())
 }
 
 #[test]
 fn interruption_ends_all_kernels_with_their_reports() {
     run(async |others| {
         let (bound, addresses) = mpsc::channel();
+        let begun = Arc::<AtomicUsize>::default();
+        let counted = begun.clone();
         let handles = others.handles();
         let server = spawn(async move {
             serve_on_all("127.0.0.1:0", &handles, move |listener: TcpListener| {
                 bound.send(listener.local_addr().unwrap()).unwrap();
-                serve(listener, router())
+                serve(listener, router_that_counts(counted.clone()))
             })
             .await
         });
@@ -72,15 +84,17 @@ fn interruption_ends_all_kernels_with_their_reports() {
         }
         assert_eq!(seen.len(), KERNELS, "{seen:?}");
         let running: Vec<_> =
-            (0..10).map(|_| spawn(async move { get_path(address, "/slow").await })).collect();
-        sleep(MOMENT * 5).await.unwrap();
+            (0..SLOW).map(|_| spawn(async move { get_path(address, "/slow").await })).collect();
+        while begun.load(Ordering::Relaxed) < SLOW {
+            sleep(MOMENT / 10).await.unwrap();
+        }
         server.request_cancel("enough");
         for request in running {
             assert_eq!(request.await.unwrap().unwrap(), "slow");
         }
         let reports: Reports = server.await.unwrap().unwrap();
         assert_eq!(reports.kernels.len(), KERNELS);
-        assert_eq!(reports.total().answered, asked as u64 + 10);
+        assert_eq!(reports.total().answered, (asked + SLOW) as u64);
         let why = Some(Interrupted::cancelled("enough"));
         assert!(reports.kernels.iter().all(|report| report.ended_by == why), "{reports}");
         assert!(reports.kernels.iter().all(|report| report.answered > 0), "{reports}");

@@ -222,39 +222,37 @@ fn stream_reset_interrupts_only_its_handler() {
     });
 }
 
-#[test]
-fn shutdown_waits_then_interrupts_then_drops_handlers() {
-    run(async || {
-        let site = Rc::new(site().await);
-        let ask = |path: &'static str| {
-            let site = site.clone();
-            spawn(async move {
-                let mut client = site.http1().await;
-                site.ask(&mut client, path).await.map(|(_, text)| text)
-            })
-        };
-        let mut idle = site.http1().await;
-        assert_eq!(site.ask(&mut idle, "/").await.unwrap().1, "hello");
-        let (told, dropped) = (ask("/hang"), ask("/ignore"));
-        site.seen.wait_for(2).await;
-        site.stop.set();
-        // It may answer, since it ends before the hard deadline.
-        assert_eq!(told.await.unwrap().unwrap(), "cut short");
-        assert!(dropped.await.unwrap().is_err());
-        assert!(site.ask(&mut idle, "/").await.is_err());
-        let site = Rc::into_inner(site).unwrap();
-        let report = site.server.await.unwrap().unwrap();
-        let left = |left: &[pikake::http::Left]| {
-            let mut names: Vec<_> = left.iter().map(|left| left.request.clone()).collect();
-            names.sort();
-            names
-        };
-        let name = |path| Some(format!("GET http://{}{path}", site.address));
-        assert_eq!(left(&report.interrupted), [name("/hang"), name("/ignore")]);
-        assert_eq!(left(&report.dropped), [name("/ignore")]);
-        let expected = format!("cleaned up after: cancelled: {SHUTTING_DOWN}");
-        assert_eq!(site.seen.events.borrow().last(), Some(&expected));
-    });
+#[pikake::sim(seeds = 3)]
+async fn shutdown_waits_then_interrupts_then_drops_handlers() {
+    let site = Rc::new(site().await);
+    let ask = |path: &'static str| {
+        let site = site.clone();
+        spawn(async move {
+            let mut client = site.http1().await;
+            site.ask(&mut client, path).await.map(|(_, text)| text)
+        })
+    };
+    let mut idle = site.http1().await;
+    assert_eq!(site.ask(&mut idle, "/").await.unwrap().1, "hello");
+    let (told, dropped) = (ask("/hang"), ask("/ignore"));
+    site.seen.wait_for(2).await;
+    site.stop.set();
+    // It may answer, since it ends before the hard deadline.
+    assert_eq!(told.await.unwrap().unwrap(), "cut short");
+    assert!(dropped.await.unwrap().is_err());
+    assert!(site.ask(&mut idle, "/").await.is_err());
+    let site = Rc::into_inner(site).unwrap();
+    let report = site.server.await.unwrap().unwrap();
+    let left = |left: &[pikake::http::Left]| {
+        let mut names: Vec<_> = left.iter().map(|left| left.request.clone()).collect();
+        names.sort();
+        names
+    };
+    let name = |path| Some(format!("GET http://{}{path}", site.address));
+    assert_eq!(left(&report.interrupted), [name("/hang"), name("/ignore")]);
+    assert_eq!(left(&report.dropped), [name("/ignore")]);
+    let expected = format!("cleaned up after: cancelled: {SHUTTING_DOWN}");
+    assert_eq!(site.seen.events.borrow().last(), Some(&expected));
 }
 
 #[test]
@@ -274,35 +272,31 @@ fn interruption_shuts_down_and_returns_the_report() {
     });
 }
 
-#[test]
-fn second_interruption_drops_the_rest_and_is_reported() {
-    run(async || {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let client = spawn(async move {
-            let client = TcpStream::connect(address).await.unwrap();
-            client.write_all(b"GET /ignore HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-            client.read(&mut [0; 8]).await
-        });
-        let serving = serve(listener, router(Seen::default())).into_future();
-        let outer = timed(MOMENT * 6, timed(MOMENT * 3, serving)).await;
-        let inner = outer.output.unwrap();
-        assert!(inner.expired && outer.expired);
-        let report = inner.output.unwrap().unwrap();
-        assert_eq!(report.dropped[0].request.as_deref(), Some("GET /ignore"));
-        assert!(report.ended_by.is_some_and(|first| first.is_timeout()));
-        assert!(report.cut_short_by.is_some_and(|second| second.is_timeout()));
-        assert!(matches!(client.await.unwrap(), Ok(0) | Err(_)));
+#[pikake::sim(seeds = 3)]
+async fn second_interruption_drops_the_rest_and_is_reported() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = spawn(async move {
+        let client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /ignore HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        client.read(&mut [0; 8]).await
     });
+    let serving = serve(listener, router(Seen::default())).into_future();
+    let outer = timed(MOMENT * 6, timed(MOMENT * 3, serving)).await;
+    let inner = outer.output.unwrap();
+    assert!(inner.expired && outer.expired);
+    let report = inner.output.unwrap().unwrap();
+    assert_eq!(report.dropped[0].request.as_deref(), Some("GET /ignore"));
+    assert!(report.ended_by.is_some_and(|first| first.is_timeout()));
+    assert!(report.cut_short_by.is_some_and(|second| second.is_timeout()));
+    assert!(matches!(client.await.unwrap(), Ok(0) | Err(_)));
 }
 
-#[test]
-fn timeout_around_a_server_shuts_it_down_and_times_out() {
-    run(async || {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let serving = serve(listener, router(Seen::default())).into_future();
-        assert!(timeout_after(MOMENT, serving).await.is_err());
-    });
+#[pikake::sim(seeds = 3)]
+async fn timeout_around_a_server_shuts_it_down_and_times_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let serving = serve(listener, router(Seen::default())).into_future();
+    assert!(timeout_after(MOMENT, serving).await.is_err());
 }
 
 #[test]
@@ -322,31 +316,29 @@ fn failed_listener_is_an_error() {
     });
 }
 
-#[test]
-fn slow_heads_are_disconnected_others_are_served() {
-    run(async || {
-        let site = site().await;
-        let silent = TcpStream::connect(site.address).await.unwrap();
-        let slow = TcpStream::connect(site.address).await.unwrap();
-        let trickling = async {
-            let mut buffer = [0; 64];
-            for byte in b"GET / HTTP/1.1\r\nx: y\r\n".iter().cycle() {
-                if slow.write_all(&[*byte]).await.is_err() {
-                    return;
-                }
-                let answer = timeout_after(MOMENT, slow.read(&mut buffer)).await;
-                if let Ok(Ok(0) | Err(_)) = answer {
-                    return;
-                }
+#[pikake::sim(seeds = 3)]
+async fn slow_heads_are_disconnected_others_are_served() {
+    let site = site().await;
+    let silent = TcpStream::connect(site.address).await.unwrap();
+    let slow = TcpStream::connect(site.address).await.unwrap();
+    let trickling = async {
+        let mut buffer = [0; 64];
+        for byte in b"GET / HTTP/1.1\r\nx: y\r\n".iter().cycle() {
+            if slow.write_all(&[*byte]).await.is_err() {
+                return;
             }
-        };
-        let silence = async {
-            assert!(matches!(silent.read(&mut [0; 64]).await, Ok(0) | Err(_)));
-        };
-        let mut client = site.http1().await;
-        assert_eq!(site.ask(&mut client, "/").await.unwrap().1, "hello");
-        futures::join!(trickling, silence);
-    });
+            let answer = timeout_after(MOMENT, slow.read(&mut buffer)).await;
+            if let Ok(Ok(0) | Err(_)) = answer {
+                return;
+            }
+        }
+    };
+    let silence = async {
+        assert!(matches!(silent.read(&mut [0; 64]).await, Ok(0) | Err(_)));
+    };
+    let mut client = site.http1().await;
+    assert_eq!(site.ask(&mut client, "/").await.unwrap().1, "hello");
+    futures::join!(trickling, silence);
 }
 
 /// hyper takes the announced bytes of a response, and does not ask whether there are more.

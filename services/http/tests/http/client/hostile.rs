@@ -104,45 +104,41 @@ fn data_behind_the_body_closes_the_connection() {
     });
 }
 
-#[test]
-fn data_on_an_idle_connection_closes_it() {
-    run(async || {
-        let server = scripted(async |conn| {
-            while conn.request().await.is_some() {
-                conn.answer("good").await;
-                pikake::sleep(ms(20)).await.unwrap();
-                conn.answer("nobody asked").await;
-            }
+#[pikake::sim(seeds = 3)]
+async fn data_on_an_idle_connection_closes_it() {
+    let server = scripted(async |conn| {
+        while conn.request().await.is_some() {
+            conn.answer("good").await;
+            pikake::sleep(ms(20)).await.unwrap();
+            conn.answer("nobody asked").await;
+        }
+    })
+    .await;
+    let client = client();
+    for count in 1..4 {
+        let text = client.post(&server.url).send().await.unwrap().text().await.unwrap();
+        assert_eq!((text.as_str(), server.accepted.get()), ("good", count));
+        pikake::sleep(ms(60)).await.unwrap();
+    }
+}
+
+#[pikake::sim(seeds = 3)]
+async fn silent_server_ends_by_a_timeout() {
+    let chunk = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n";
+    for answer in
+        ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx", chunk]
+    {
+        let server = scripted(move |conn: Conn| async move {
+            conn.request().await;
+            conn.send(answer).await;
+            // Until the client closes.
+            conn.request().await;
         })
         .await;
         let client = client();
-        for count in 1..4 {
-            let text = client.post(&server.url).send().await.unwrap().text().await.unwrap();
-            assert_eq!((text.as_str(), server.accepted.get()), ("good", count));
-            pikake::sleep(ms(60)).await.unwrap();
-        }
-    });
-}
-
-#[test]
-fn silent_server_ends_by_a_timeout() {
-    run(async || {
-        let chunk = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n";
-        for answer in
-            ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx", chunk]
-        {
-            let server = scripted(move |conn: Conn| async move {
-                conn.request().await;
-                conn.send(answer).await;
-                // Until the client closes.
-                conn.request().await;
-            })
-            .await;
-            let client = client();
-            let asking = async { client.get(&server.url).send().await?.text().await };
-            assert_eq!(timeout_after(ms(50), asking).await.map(drop), Err(TimedOut), "{answer}");
-        }
-    });
+        let asking = async { client.get(&server.url).send().await?.text().await };
+        assert_eq!(timeout_after(ms(50), asking).await.map(drop), Err(TimedOut), "{answer}");
+    }
 }
 
 #[test]

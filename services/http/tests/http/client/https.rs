@@ -177,18 +177,16 @@ fn http2_works_without_tls_by_prior_knowledge() {
     });
 }
 
-#[test]
-fn idle_http2_connection_is_closed_after_its_time() {
-    run(async || {
-        let site = secure_site(router(), &["h2"]).await;
-        let client = trusting(&site, Client::builder().no_proxy().idle_timeout(ms(60)));
-        let ask = async || client.get(&site.url).send().await.unwrap().text().await.unwrap();
-        let first = ask().await;
-        assert_eq!(ask().await, first);
-        // It may be used again shortly before, so it takes up to two intervals.
-        sleep(ms(400)).await.unwrap();
-        assert_ne!(ask().await, first);
-    });
+#[pikake::sim(seeds = 3)]
+async fn idle_http2_connection_is_closed_after_its_time() {
+    let site = secure_site(router(), &["h2"]).await;
+    let client = trusting(&site, Client::builder().no_proxy().idle_timeout(ms(60)));
+    let ask = async || client.get(&site.url).send().await.unwrap().text().await.unwrap();
+    let first = ask().await;
+    assert_eq!(ask().await, first);
+    // It may be used again shortly before, so it takes up to two intervals.
+    sleep(ms(400)).await.unwrap();
+    assert_ne!(ask().await, first);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How many connections there are, and how long they stay; on real sockets.
+//! How many connections there are, and how long they stay.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -39,64 +39,60 @@ fn host_has_a_limited_number_of_connections() {
     });
 }
 
-#[test]
-fn request_waits_for_a_connection_within_its_limit() {
-    run(async || {
-        let server = scripted(async |conn| {
+#[pikake::sim(seeds = 3)]
+async fn request_waits_for_a_connection_within_its_limit() {
+    let server = scripted(async |conn| {
+        while conn.request().await.is_some() {
+            conn.answer("good").await;
+        }
+    })
+    .await;
+    let builder = Client::builder().no_proxy().connections_per_host(1);
+    let client = builder.wait(Some(ms(30))).build().unwrap();
+    let held = client.post(&server.url).send().await.unwrap();
+    let text = held.text().await.unwrap();
+    assert_eq!(text, "good");
+    let slow = scripted(async |conn| {
+        conn.request().await;
+        conn.request().await;
+    })
+    .await;
+    let (other, url) = (client.clone(), slow.url.clone());
+    let holding = spawn(async move { other.get(url).send().await.map(drop) });
+    while slow.accepted.get() == 0 {
+        sleep(ms(1)).await.unwrap();
+    }
+    let error = client.get(&slow.url).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Pool, "{error}");
+    holding.cancel().await.unwrap();
+    drop(holding);
+}
+
+#[pikake::sim(seeds = 3)]
+async fn idle_connections_are_closed_after_their_time() {
+    let ended = Rc::<Cell<usize>>::default();
+    let counted = ended.clone();
+    let server = scripted(move |conn| {
+        let ended = counted.clone();
+        async move {
             while conn.request().await.is_some() {
                 conn.answer("good").await;
             }
-        })
-        .await;
-        let builder = Client::builder().no_proxy().connections_per_host(1);
-        let client = builder.wait(Some(ms(30))).build().unwrap();
-        let held = client.post(&server.url).send().await.unwrap();
-        let text = held.text().await.unwrap();
-        assert_eq!(text, "good");
-        let slow = scripted(async |conn| {
-            conn.request().await;
-            conn.request().await;
-        })
-        .await;
-        let (other, url) = (client.clone(), slow.url.clone());
-        let holding = spawn(async move { other.get(url).send().await.map(drop) });
-        while slow.accepted.get() == 0 {
-            sleep(ms(1)).await.unwrap();
+            ended.set(ended.get() + 1);
         }
-        let error = client.get(&slow.url).send().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Pool, "{error}");
-        holding.cancel().await.unwrap();
-        drop(holding);
-    });
-}
-
-#[test]
-fn idle_connections_are_closed_after_their_time() {
-    run(async || {
-        let ended = Rc::<Cell<usize>>::default();
-        let counted = ended.clone();
-        let server = scripted(move |conn| {
-            let ended = counted.clone();
-            async move {
-                while conn.request().await.is_some() {
-                    conn.answer("good").await;
-                }
-                ended.set(ended.get() + 1);
-            }
-        })
-        .await;
-        let client = Client::builder().no_proxy().idle_timeout(ms(50)).build().unwrap();
-        client.get(&server.url).send().await.unwrap().text().await.unwrap();
-        while ended.get() == 0 {
-            sleep(ms(5)).await.unwrap();
-        }
-        client.get(&server.url).send().await.unwrap().text().await.unwrap();
-        assert_eq!(server.accepted.get(), 2);
-        drop(client);
-        while ended.get() < 2 {
-            sleep(ms(5)).await.unwrap();
-        }
-    });
+    })
+    .await;
+    let client = Client::builder().no_proxy().idle_timeout(ms(50)).build().unwrap();
+    client.get(&server.url).send().await.unwrap().text().await.unwrap();
+    while ended.get() == 0 {
+        sleep(ms(5)).await.unwrap();
+    }
+    client.get(&server.url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(server.accepted.get(), 2);
+    drop(client);
+    while ended.get() < 2 {
+        sleep(ms(5)).await.unwrap();
+    }
 }
 
 #[test]
@@ -116,24 +112,22 @@ fn closed_client_sends_nothing() {
     });
 }
 
-#[test]
-fn interrupted_wait_for_a_body_goes_on() {
-    run(async || {
-        let server = scripted(async |conn| {
-            conn.request().await;
-            conn.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsome").await;
-            sleep(ms(60)).await.unwrap();
-            conn.send("more").await;
-            conn.request().await;
-        })
-        .await;
-        let mut response = client().get(&server.url).send().await.unwrap();
-        let mut text = Vec::new();
-        while text.len() < 8 {
-            if let Ok(part) = timeout_after(ms(10), response.chunk()).await {
-                text.extend_from_slice(&part.unwrap().unwrap());
-            }
+#[pikake::sim(seeds = 3)]
+async fn interrupted_wait_for_a_body_goes_on() {
+    let server = scripted(async |conn| {
+        conn.request().await;
+        conn.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsome").await;
+        sleep(ms(60)).await.unwrap();
+        conn.send("more").await;
+        conn.request().await;
+    })
+    .await;
+    let mut response = client().get(&server.url).send().await.unwrap();
+    let mut text = Vec::new();
+    while text.len() < 8 {
+        if let Ok(part) = timeout_after(ms(10), response.chunk()).await {
+            text.extend_from_slice(&part.unwrap().unwrap());
         }
-        assert_eq!(text, b"somemore");
-    });
+    }
+    assert_eq!(text, b"somemore");
 }
