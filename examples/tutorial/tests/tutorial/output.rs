@@ -98,18 +98,18 @@ const NOWHERE: &str = "127.0.0.1:1";
 
 #[test]
 fn hello() {
-    let output = prints(env!("CARGO_BIN_EXE_hello"), include_str!("../output/hello.txt"));
+    let output = prints(env!("CARGO_BIN_EXE_hello"), include_str!("../../output/hello.txt"));
     assert!(output.stderr.is_empty());
 }
 
 #[test]
 fn children() {
-    prints(env!("CARGO_BIN_EXE_children"), include_str!("../output/children.txt"));
+    prints(env!("CARGO_BIN_EXE_children"), include_str!("../../output/children.txt"));
 }
 
 #[test]
 fn timeout() {
-    prints(env!("CARGO_BIN_EXE_timeout"), include_str!("../output/timeout.txt"));
+    prints(env!("CARGO_BIN_EXE_timeout"), include_str!("../../output/timeout.txt"));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn cancel() {
     let next_round = stage.next_line();
     let saved = stage.directory.join("page.txt");
     let rest = stage.end();
-    assert_eq!(format!("{page}{next_round}{rest}"), include_str!("../output/cancel.txt"));
+    assert_eq!(format!("{page}{next_round}{rest}"), include_str!("../../output/cancel.txt"));
     assert_eq!(std::fs::read_to_string(saved).expect("it is saved"), page);
 }
 
@@ -144,7 +144,7 @@ fn server() {
     let arguments =
         ["127.0.0.1:0".to_owned(), format!("db={}", service()), format!("web={NOWHERE}")];
     let mut stage = Running::start("server", env!("CARGO_BIN_EXE_server"), &arguments);
-    has_page(stage.address(), include_str!("../output/server.txt"));
+    has_page(stage.address(), include_str!("../../output/server.txt"));
     assert_eq!(stage.end(), "cancelled: SIGINT\n");
 }
 
@@ -195,7 +195,7 @@ fn https() {
     {
         let mut stage = Running::start(stage, program, &https_arguments(&files, NOWHERE));
         let address = stage.address();
-        let expected = include_str!("../output/https.txt");
+        let expected = include_str!("../../output/https.txt");
         pikake::run(async { while fetch(address, &roots).await.expect("a page") != expected {} });
         let report = stage.end();
         assert!(report.contains("answered"), "{report}");
@@ -230,7 +230,7 @@ fn live() {
     let mut stage = Running::start("live", env!("CARGO_BIN_EXE_live"), &arguments);
     stage.address();
     // Ask until `db` has answered and `web` is asked: most of the time both checks pause.
-    let expected = include_str!("../output/live.txt");
+    let expected = include_str!("../../output/live.txt");
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         stage.signal(Signal::USR1);
