@@ -31,6 +31,12 @@ use pikake::traps::{
 };
 use pikake::{Kernel, task};
 
+/// The number of random cases in a run: this one, or many with the variable `PIKAKE_LONG`.
+pub(crate) fn cases(usual: u32) -> u32 {
+    const MORE: u32 = 40;
+    if std::env::var_os("PIKAKE_LONG").is_some() { MORE * usual } else { usual }
+}
+
 /// A length of time, in milliseconds.
 pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)

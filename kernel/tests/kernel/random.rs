@@ -14,7 +14,7 @@ use pikake::traps::{WaitQueue, park};
 use pikake::{Task, sleep, spawn, timeout_after, yield_now};
 use proptest::prelude::*;
 
-use crate::support::{kernel, ms};
+use crate::support::{cases, kernel, ms};
 
 const QUEUES: usize = 3;
 
@@ -219,7 +219,7 @@ async fn execute(world: Rc<World>, program: Vec<Op>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(100), ..ProptestConfig::default() })]
 
     #[test]
     fn programs_of_every_kind_end_and_leave_nothing(

@@ -17,7 +17,7 @@ use pikake::traps::{WaitQueue, park};
 use pikake::{Task, current, future_wait, shield, sleep, spawn, timeout_after, yield_now};
 use proptest::prelude::*;
 
-use crate::support::{kernel, ms, within};
+use crate::support::{cases, kernel, ms, within};
 
 const QUEUES: usize = 3;
 
@@ -284,7 +284,7 @@ fn check(programs: Vec<Vec<Op>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(75), ..ProptestConfig::default() })]
 
     #[test]
     fn moved_waits_are_never_lost(
