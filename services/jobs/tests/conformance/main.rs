@@ -114,93 +114,43 @@ mod amqp_replicated {
     }
 }
 
-mod expected_twice {
-    #[test]
-    fn memory() {
-        crate::place::memory(|place| {
-            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
-        });
+/// What RabbitMQ does not do: it says how many messages it purges, and no more, and cannot be asked
+/// whether a message has been taken.
+mod not_amqp {
+    mod memory {
+        cases! {
+            crate::place::memory,
+            outcomes::expected_twice_and_forgotten_once,
+            expiry::who_is_purged_is_told_of,
+            expiry::whom_nobody_takes_is_told_of,
+        }
     }
 
-    #[test]
-    fn memory_in_sim() {
-        crate::place::memory_in_sim(|place| {
-            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
-        });
+    mod memory_in_sim {
+        cases! {
+            crate::place::memory_in_sim,
+            outcomes::expected_twice_and_forgotten_once,
+            expiry::who_is_purged_is_told_of,
+            expiry::whom_nobody_takes_is_told_of,
+            expiry::who_is_given_back_too_late_is_told_of,
+        }
     }
 
-    #[test]
-    fn memory_with_redis() {
-        crate::place::memory_with_redis(|place| {
-            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
-        });
+    mod sqlite {
+        cases! {
+            crate::place::sqlite,
+            outcomes::expected_twice_and_forgotten_once,
+            expiry::who_is_purged_is_told_of,
+            expiry::whom_nobody_takes_is_told_of,
+            expiry::who_is_given_back_too_late_is_told_of,
+        }
     }
 
-    #[test]
-    fn sqlite() {
-        crate::place::sqlite(|place| {
-            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
-        });
-    }
-}
-
-/// RabbitMQ says of what it purges how many they were, and no more.
-mod purged {
-    #[test]
-    fn memory() {
-        crate::place::memory(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
-    }
-
-    #[test]
-    fn memory_in_sim() {
-        crate::place::memory_in_sim(|place| {
-            Box::pin(crate::expiry::who_is_purged_is_told_of(place))
-        });
-    }
-
-    #[test]
-    fn sqlite() {
-        crate::place::sqlite(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
-    }
-
-    #[test]
-    fn memory_with_redis() {
-        crate::place::memory_with_redis(|place| {
-            Box::pin(crate::expiry::who_is_purged_is_told_of(place))
-        });
-    }
-}
-
-/// RabbitMQ cannot be asked whether a message has been taken.
-mod without_a_consumer {
-    #[test]
-    fn memory() {
-        crate::place::memory(|place| Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place)));
-    }
-
-    #[test]
-    fn memory_in_sim() {
-        crate::place::memory_in_sim(|place| {
-            Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place))
-        });
-    }
-
-    #[test]
-    fn sqlite() {
-        crate::place::sqlite(|place| Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place)));
-    }
-
-    #[test]
-    fn given_back_in_sim() {
-        crate::place::memory_in_sim(|place| {
-            Box::pin(crate::expiry::who_is_given_back_too_late_is_told_of(place))
-        });
-    }
-
-    #[test]
-    fn given_back_in_sqlite() {
-        crate::place::sqlite(|place| {
-            Box::pin(crate::expiry::who_is_given_back_too_late_is_told_of(place))
-        });
+    mod memory_with_redis {
+        cases! {
+            crate::place::memory_with_redis,
+            outcomes::expected_twice_and_forgotten_once,
+            expiry::who_is_purged_is_told_of,
+        }
     }
 }

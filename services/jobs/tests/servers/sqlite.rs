@@ -76,14 +76,21 @@ fn a_database_of_another_version() {
     assert!(error.to_string().contains("version 7"), "{error}");
 }
 
-#[test]
-fn a_database_that_another_writes_for_too_long() {
+/// Runs a test with a database of its own, in which there is a queue.
+fn on_database(test: impl AsyncFnOnce(SqliteBroker, &Path)) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("jobs.db");
     Kernel::new().unwrap().run(async {
         let broker = SqliteBroker::open(&path).await.unwrap();
         broker.declare("work", &QueueOptions::default()).await.unwrap();
-        let other = Connection::open(&path).unwrap();
+        test(broker, &path).await;
+    });
+}
+
+#[test]
+fn a_database_that_another_writes_for_too_long() {
+    on_database(async |broker, path| {
+        let other = Connection::open(path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let error = broker.publish("work", Message::default(), None).await.unwrap_err();
         let is_lost = matches!(error.cause, PublishFailure::Broker(BrokerError::Lost(_)));
@@ -96,13 +103,9 @@ fn a_database_that_another_writes_for_too_long() {
 
 #[test]
 fn a_database_that_breaks_tells_who_waits() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(&path).await.unwrap();
-        broker.declare("work", &QueueOptions::default()).await.unwrap();
+    on_database(async |broker, path| {
         let mut deliveries = broker.consume("work", 1).await.unwrap();
-        let other = Connection::open(&path).unwrap();
+        let other = Connection::open(path).unwrap();
         other.execute_batch("ALTER TABLE message RENAME TO gone").unwrap();
         let told = timeout_after(Duration::from_secs(10), deliveries.next()).await.unwrap();
         assert!(matches!(told, Err(BrokerError::Io(_))), "{told:?}");

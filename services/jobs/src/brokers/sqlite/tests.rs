@@ -9,13 +9,20 @@ use super::*;
 use crate::broker::bus::{Notice, Topic};
 use crate::brokers::sqlite::statements::OUTCOME_LIFE;
 
-#[test]
-fn a_full_disk_loses_nothing() {
+/// Runs a test with a database of its own, in which there is a queue.
+fn on_database(test: impl AsyncFnOnce(SqliteBroker, &Path)) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("jobs.db");
     Kernel::new().unwrap().run(async {
         let broker = SqliteBroker::open(&path).await.unwrap();
         broker.declare("work", &QueueOptions::default()).await.unwrap();
+        test(broker, &path).await;
+    });
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    on_database(async |broker, _| {
         broker.publish("work", Message::default(), None).await.unwrap();
         limit(&broker, 40).await;
         let big = Message { body: vec![0; 1 << 20], ..Message::default() };
@@ -40,10 +47,7 @@ fn a_full_disk_loses_nothing() {
 /// The row is inserted although nobody waits for it any more.
 #[test]
 fn interrupted_subscription_leaves_no_subscriber() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(&path).await.unwrap();
+    on_database(async |broker, _| {
         for _ in 0..10 {
             let subscribing = broker.subscribe(Topic::Commands, "one@here");
             let _ = timeout_after(Duration::ZERO, subscribing).await;
@@ -59,10 +63,7 @@ async fn grows(length: usize) -> String {
 
 #[test]
 fn a_worker_outlives_a_full_disk() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(&path).await.unwrap();
+    on_database(async |broker, _| {
         let app = crate::App::on(Rc::new(broker.clone())).jobs(grows).connect().await.unwrap();
         let worker = spawn(app.run_worker());
         limit(&broker, 60).await;
@@ -84,12 +85,8 @@ fn a_worker_outlives_a_full_disk() {
 /// Its handle was first awaited more than a day after the job had ended.
 #[test]
 fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
-    let directory = TempDir::new().unwrap();
-    Kernel::new().unwrap().run(async {
-        let path = directory.path().join("jobs.db");
-        let (broker, other) =
-            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
-        broker.declare("work", &QueueOptions::default()).await.unwrap();
+    on_database(async |broker, path| {
+        let other = SqliteBroker::open(path).await.unwrap();
         let a_day_ago = micros(wall_time() - OUTCOME_LIFE - Duration::from_secs(1));
         for job in ["ended", "delayed"] {
             broker.0.link.watches.expect(JobId(job.to_owned()), None, a_day_ago);
@@ -114,10 +111,7 @@ fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
 
 #[test]
 fn a_purge_goes_on_where_it_was() {
-    let directory = TempDir::new().unwrap();
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
-        broker.declare("work", &QueueOptions::default()).await.unwrap();
+    on_database(async |broker, _| {
         for job in ["a", "b", "c", "d"] {
             let message = Message { correlation_id: Some(job.into()), ..Message::default() };
             broker.publish("work", message, None).await.unwrap();
@@ -156,16 +150,13 @@ async fn execute(broker: &SqliteBroker, sql: &'static str) -> Result<(), BrokerE
 
 #[test]
 fn a_file_that_cannot_be_written_any_more() {
-    let directory = TempDir::new().unwrap();
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
-        broker.declare("work", &QueueOptions::default()).await.unwrap();
+    on_database(async |broker, path| {
         execute(&broker, "PRAGMA query_only = 1").await.unwrap();
         let error = broker.publish("work", Message::default(), None).await.unwrap_err();
         assert!(!error.is_uncertain, "{error}");
         assert!(error.to_string().contains("have to be writable"), "{error}");
         broker.close().await.unwrap();
-        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        let broker = SqliteBroker::open(path).await.unwrap();
         broker.publish("work", *error.message, None).await.unwrap();
         assert_eq!(broker.counts("work").await.unwrap().ready, 1);
     });
@@ -174,11 +165,8 @@ fn a_file_that_cannot_be_written_any_more() {
 /// The one read failed that would have found the change; no other change comes.
 #[test]
 fn an_outcome_that_could_not_be_read_is_read_again() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    Kernel::new().unwrap().run(async {
-        let (one, other) =
-            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
+    on_database(async |one, path| {
+        let other = SqliteBroker::open(path).await.unwrap();
         for (number, hidden) in ["outcome", "message"].into_iter().enumerate() {
             one.declare("work", &QueueOptions::default()).await.unwrap();
             let mut message =
@@ -243,10 +231,7 @@ fn failing_calls_do_not_end_the_lease() {
 
 #[test]
 fn a_failing_heartbeat_is_retried_after_a_pause() {
-    let directory = TempDir::new().unwrap();
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
-        broker.declare("work", &QueueOptions::default()).await.unwrap();
+    on_database(async |broker, _| {
         execute(&broker, "CREATE TEMP TABLE lease (it)").await.unwrap();
         let mut deliveries = broker.consume("work", 1).await.unwrap();
         let mut errors = 0;
@@ -263,11 +248,8 @@ fn a_failing_heartbeat_is_retried_after_a_pause() {
 /// The id of an outcome that was rolled back is that of the next one, of another process.
 #[test]
 fn an_outcome_after_a_rollback_is_noticed() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    Kernel::new().unwrap().run(async {
-        let (broker, other) =
-            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
+    on_database(async |broker, path| {
+        let other = SqliteBroker::open(path).await.unwrap();
         let mut message = Message { correlation_id: Some("job".into()), ..Message::default() };
         broker.expect(&mut message).await.unwrap();
         let job = JobId("job".to_owned());
@@ -294,12 +276,8 @@ fn an_outcome_after_a_rollback_is_noticed() {
 /// With transactions one after the other, and each as long as on a slow disk.
 #[test]
 fn a_busy_process_leaves_gaps_for_others() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    Kernel::new().unwrap().run(async {
-        let busy = SqliteBroker::open(&path).await.unwrap();
-        let other = SqliteBroker::open(&path).await.unwrap();
-        busy.declare("work", &QueueOptions::default()).await.unwrap();
+    on_database(async |busy, path| {
+        let other = SqliteBroker::open(path).await.unwrap();
         let is_over = Rc::new(std::cell::Cell::new(false));
         let writers: Vec<_> = (0..2)
             .map(|_| {
@@ -330,9 +308,7 @@ fn a_busy_process_leaves_gaps_for_others() {
 /// Another process removes the row of a subscriber, as after a step of the wall clock.
 #[test]
 fn a_subscriber_that_was_removed_comes_back() {
-    let directory = TempDir::new().unwrap();
-    Kernel::new().unwrap().run(async {
-        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+    on_database(async |broker, _| {
         let bus = broker.bus().unwrap();
         let mut notices = bus.subscribe(Topic::Commands, "one@here").await.unwrap();
         execute(&broker, "DELETE FROM subscriber").await.unwrap();
