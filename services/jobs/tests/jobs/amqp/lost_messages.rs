@@ -107,41 +107,47 @@ fn neighbours_of_many_refused_messages_all_arrive() {
     });
 }
 
-/// In any order, and with publishers that stop waiting at any time, also of refused messages.
-#[test]
-fn interrupted_publishers_fail_no_neighbours() {
-    let is_refused = |n: usize| n % 10 == 1;
-    let is_interrupted = |n: usize| n % 10 == 5 || n % 20 == 1;
-    for seed in 0..40 {
+/// Runs a test once for each of some seeds, which have the tasks go on in any order.
+fn in_any_order(seeds: u64, test: impl AsyncFn(Server, AmqpBroker)) {
+    for seed in 0..seeds {
         let mut sim = Sim::new(seed);
         sim.schedule(Schedule::Random);
         let ran = sim.run_here("test", async {
             let server = Server::new();
             let _serving = serving(&server).await.cancel_on_drop();
-            let broker = connected("amqp://127.0.0.1").await;
-            without_delays(&broker).await;
-            let publish =
-                |n: usize| publish(&broker, message(&n.to_string()), n % 3 == 0, is_refused(n));
-            let sent: Vec<_> = (0..60).map(publish).collect();
-            let (mut expected, mut possible) = (Vec::new(), Vec::new());
-            for (n, sent) in sent.into_iter().enumerate() {
-                if is_interrupted(n) {
-                    sleep(Duration::from_micros(random::range(0..200))).await.unwrap();
-                    sent.request_cancel("interrupted");
-                }
-                match (sent.await.unwrap(), is_refused(n)) {
-                    (Ok(()), false) => expected.push(n),
-                    (Err(error), true) => assert!(!error.to_string().contains("within"), "{error}"),
-                    (Err(_), false) if is_interrupted(n) => possible.push(n),
-                    (sent, _) => panic!("{n}: {sent:?}"),
-                }
-            }
-            let came = take_all(&broker).await;
-            assert!(expected.iter().all(|n| came.contains_key(n)), "{expected:?} {came:?}");
-            assert!(came.keys().all(|n| expected.contains(n) || possible.contains(n)), "{came:?}");
+            test(server, connected("amqp://127.0.0.1").await).await;
         });
         ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")).outcome.unwrap();
     }
+}
+
+/// In any order, and with publishers that stop waiting at any time, also of refused messages.
+#[test]
+fn interrupted_publishers_fail_no_neighbours() {
+    let is_refused = |n: usize| n % 10 == 1;
+    let is_interrupted = |n: usize| n % 10 == 5 || n % 20 == 1;
+    in_any_order(40, async |_server, broker| {
+        without_delays(&broker).await;
+        let publish =
+            |n: usize| publish(&broker, message(&n.to_string()), n % 3 == 0, is_refused(n));
+        let sent: Vec<_> = (0..60).map(publish).collect();
+        let (mut expected, mut possible) = (Vec::new(), Vec::new());
+        for (n, sent) in sent.into_iter().enumerate() {
+            if is_interrupted(n) {
+                sleep(Duration::from_micros(random::range(0..200))).await.unwrap();
+                sent.request_cancel("interrupted");
+            }
+            match (sent.await.unwrap(), is_refused(n)) {
+                (Ok(()), false) => expected.push(n),
+                (Err(error), true) => assert!(!error.to_string().contains("within"), "{error}"),
+                (Err(_), false) if is_interrupted(n) => possible.push(n),
+                (sent, _) => panic!("{n}: {sent:?}"),
+            }
+        }
+        let came = take_all(&broker).await;
+        assert!(expected.iter().all(|n| came.contains_key(n)), "{expected:?} {came:?}");
+        assert!(came.keys().all(|n| expected.contains(n) || possible.contains(n)), "{came:?}");
+    });
 }
 
 /// Whenever it is interrupted, also while its retry is under way: that costs the next retry its
@@ -244,32 +250,24 @@ fn a_message_that_ends_the_connection_fails_alone() {
 /// Whatever the order is in which all of them go on.
 #[test]
 fn malformed_names_cost_no_connection() {
-    for seed in 0..20 {
-        let mut sim = Sim::new(seed);
-        sim.schedule(Schedule::Random);
-        let ran = sim.run_here("test", async {
-            let server = Server::new();
-            let _serving = serving(&server).await.cancel_on_drop();
-            let broker = connected("amqp://127.0.0.1").await;
-            let store = |n: u64| {
-                let broker = broker.clone();
-                spawn(async move {
-                    let message = answered_at("amq.rabbitmq.reply-to.x.y");
-                    sleep(Duration::from_micros(random::range(0..2_000))).await.unwrap();
-                    match n % 3 {
-                        0 => broker.publish("jobs", message, None).await.unwrap(),
-                        _ => broker.store(&message, Outcome::success(1.into())).await.unwrap(),
-                    }
-                })
-            };
-            let stores: Vec<_> = (0..60).map(store).collect();
-            for store in stores {
-                store.await.unwrap();
-            }
-            assert_eq!((server.ready("jobs"), broker.connection().epoch()), (20, 0));
-        });
-        ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")).outcome.unwrap();
-    }
+    in_any_order(20, async |server, broker| {
+        let store = |n: u64| {
+            let broker = broker.clone();
+            spawn(async move {
+                let message = answered_at("amq.rabbitmq.reply-to.x.y");
+                sleep(Duration::from_micros(random::range(0..2_000))).await.unwrap();
+                match n % 3 {
+                    0 => broker.publish("jobs", message, None).await.unwrap(),
+                    _ => broker.store(&message, Outcome::success(1.into())).await.unwrap(),
+                }
+            })
+        };
+        let stores: Vec<_> = (0..60).map(store).collect();
+        for store in stores {
+            store.await.unwrap();
+        }
+        assert_eq!((server.ready("jobs"), broker.connection().epoch()), (20, 0));
+    });
 }
 
 /// The answer was not refused, so its job has to be delivered again.
