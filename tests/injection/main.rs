@@ -5,17 +5,15 @@
 //! interruption that is lost or reported twice.
 
 mod amqp;
-#[cfg(feature = "jobs")]
-mod brokers;
 mod connections;
 mod datagrams;
 mod examples;
 mod groups;
 mod injector;
-#[cfg(feature = "jobs")]
-mod jobs;
 mod lost;
 mod pieces;
+#[cfg(feature = "jobs")]
+mod sqlite;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

@@ -19,6 +19,8 @@
 
 pub(crate) mod bus;
 mod error;
+#[cfg(feature = "redis")]
+pub(crate) mod handed_on;
 pub(crate) mod outcomes;
 
 use std::any::Any;

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use crate::broker::bus::Bus;
+use crate::broker::handed_on::handed_on;
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, QueueOptions,
     Receipt,
@@ -38,106 +39,37 @@ impl WithRedis {
 }
 
 impl Broker for WithRedis {
-    fn declare<'a>(
-        &'a self,
-        queue: &'a str,
-        options: &'a QueueOptions,
-    ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.broker.declare(queue, options)
-    }
-
-    fn max_priority<'a>(
-        &'a self,
-        queue: &'a str,
-    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
-        self.broker.max_priority(queue)
-    }
-
-    fn publish<'a>(
-        &'a self,
-        queue: &'a str,
-        message: Message,
-        not_before: Option<SystemTime>,
-    ) -> LocalFuture<'a, Result<(), PublishError>> {
-        self.broker.publish(queue, message, not_before)
-    }
-
-    fn publish_unique<'a>(
-        &'a self,
-        queue: &'a str,
-        message: Message,
-        not_before: Option<SystemTime>,
-        lock: &'a UniqueLock,
-    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
-        self.broker.publish_unique(queue, message, not_before, lock)
-    }
-
-    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.broker.unlock(lock)
-    }
-
-    fn consume<'a>(
-        &'a self,
-        queue: &'a str,
-        prefetch: u16,
-    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
-        self.broker.consume(queue, prefetch)
-    }
-
-    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.broker.ack(receipt)
+    handed_on! {
+        |this| this.broker;
+        fn declare(queue: &'a str, options: &'a QueueOptions) -> Result<(), BrokerError>;
+        fn max_priority(queue: &'a str) -> Result<Option<u8>, BrokerError>;
+        fn publish(
+            queue: &'a str,
+            message: Message,
+            not_before: Option<SystemTime>
+        ) -> Result<(), PublishError>;
+        fn publish_unique(
+            queue: &'a str,
+            message: Message,
+            not_before: Option<SystemTime>,
+            lock: &'a UniqueLock
+        ) -> Result<UniqueSent, PublishError>;
+        fn unlock(lock: &'a UniqueLock) -> Result<(), BrokerError>;
+        fn consume(queue: &'a str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError>;
+        fn ack(receipt: Receipt) -> Result<(), BrokerError>;
+        fn give_back(receipt: Receipt) -> Result<(), BrokerError>;
+        fn bury(receipt: Receipt, message: Message, reason: String) -> Result<(), BrokerError>;
+        fn queues() -> Result<Option<Vec<String>>, BrokerError>;
+        fn counts(queue: &'a str) -> Result<Counts, BrokerError>;
+        fn counts_of(queues: &'a [String]) -> Result<Vec<Result<Counts, BrokerError>>, BrokerError>;
+        fn purge(queue: &'a str) -> Result<u64, BrokerError>;
+        fn dead(queue: &'a str, limit: usize) -> Result<Vec<DeadJob>, BrokerError>;
+        fn replay(queue: &'a str, job: Option<&'a JobId>) -> Result<u64, BrokerError>;
+        fn flush() -> Result<(), BrokerError>;
     }
 
     fn holds(&self, receipt: Receipt) -> bool {
         self.broker.holds(receipt)
-    }
-
-    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.broker.give_back(receipt)
-    }
-
-    fn bury(
-        &self,
-        receipt: Receipt,
-        message: Message,
-        reason: String,
-    ) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.broker.bury(receipt, message, reason)
-    }
-
-    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
-        self.broker.queues()
-    }
-
-    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
-        self.broker.counts(queue)
-    }
-
-    fn counts_of<'a>(
-        &'a self,
-        queues: &'a [String],
-    ) -> LocalFuture<'a, Result<Vec<Result<Counts, BrokerError>>, BrokerError>> {
-        self.broker.counts_of(queues)
-    }
-
-    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        self.broker.purge(queue)
-    }
-
-    fn dead<'a>(
-        &'a self,
-        queue: &'a str,
-        limit: usize,
-    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
-        self.broker.dead(queue, limit)
-    }
-
-    fn replay<'a>(
-        &'a self,
-        queue: &'a str,
-        job: Option<&'a JobId>,
-    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        self.broker.replay(queue, job)
     }
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
@@ -188,10 +120,6 @@ impl Broker for WithRedis {
                 false => Ok(()),
             }
         })
-    }
-
-    fn flush(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.broker.flush()
     }
 
     fn outcome<'a>(
@@ -271,7 +199,7 @@ mod tests {
     fn methods<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
         let (_, rest) = text.split_once(from).unwrap();
         let (part, _) = rest.split_once(to).unwrap();
-        let names = part.lines().filter_map(|line| line.strip_prefix("    fn "));
+        let names = part.lines().filter_map(|line| line.trim_start().strip_prefix("fn "));
         names.map(|name| name.split(['<', '(']).next().unwrap()).collect()
     }
 

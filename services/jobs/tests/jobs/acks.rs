@@ -8,7 +8,7 @@ use pikake_macros::job;
 use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep, sleep_until};
 
 use crate::meddled::{Asked, Meddled, at_once};
-use crate::{Running, SECOND, app, in_worlds};
+use crate::{Running, SECOND, Stage, app, in_worlds, stage};
 
 thread_local!(static BEGUN: Cell<u32> = const { Cell::new(0) });
 
@@ -49,9 +49,7 @@ fn a_job_that_is_acknowledged_early_is_run_once_at_most() {
     in_worlds(async || {
         for (is_early, left) in [(true, 0), (false, 1)] {
             BEGUN.set(0);
-            let (app, store) = app();
-            let app = app.jobs((early, late));
-            let worker = Running::start(&app, SECOND).await;
+            let Stage { app, store, worker, .. } = stage(|app| app.jobs((early, late))).await;
             let call = if is_early { early.with() } else { late.with() };
             call.send().await.unwrap();
             sleep(SECOND).await.unwrap();
@@ -112,9 +110,7 @@ fn what_a_shutdown_drops_is_told_if_it_was_acknowledged_early() {
 #[test]
 fn a_retry_of_one_that_was_acknowledged_early_comes() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs(early_again);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs(early_again)).await;
         assert_eq!(early_again.delay().await.unwrap().wait().await.unwrap(), 1);
         worker.end().await;
         let counts = store.open().counts("pikake").await.unwrap();
@@ -141,9 +137,8 @@ fn early_process_with(number: u32) -> u32 {
 #[test]
 fn arguments_that_do_not_fit_are_found_out_before() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs((early_with, early_thread_with, early_process_with));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } =
+            stage(|app| app.jobs((early_with, early_thread_with, early_process_with))).await;
         for name in ["early_with", "early_thread_with", "early_process_with"] {
             let call = Call::<u32>::named(format!("jobs::acks::{name}"), ("x",));
             match call.send().await.unwrap().wait().await {

@@ -7,7 +7,7 @@ mod consumers;
 mod control;
 mod expired;
 #[path = "../support/fake.rs"]
-mod fake;
+pub(crate) mod fake;
 mod half_open;
 mod killed;
 mod losses;

@@ -1,33 +1,12 @@
 //! Batches: one run of a function for several messages, each of which keeps its own outcome.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::time::Duration;
 
-use pikake_jobs::{App, Broker, Call, JobError, MemoryStore, current_batch, try_current_job};
+use pikake_jobs::{Broker, Call, JobError, MemoryStore, current_batch, try_current_job};
 use pikake_macros::job;
-use pikake_sim::Sim;
-use pikake_time::Ticks;
-use pikake_traps::{Interrupted, shield, sleep, spawn, timeout_after};
+use pikake_traps::{Interrupted, shield, sleep, timeout_after};
 
-use crate::{Events, Running, SECOND, add, app, begin, in_worlds, nap, note};
-
-thread_local!(static RUNS: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
-
-fn run(what: &str) {
-    RUNS.with_borrow(|runs| {
-        let (events, begin) = runs.as_ref().unwrap();
-        note(events, *begin, what);
-    });
-}
-
-/// Begins to note the runs of batches.
-fn noted() -> Events {
-    let (events, begin) = begin();
-    RUNS.set(Some((events.clone(), begin)));
-    events
-}
+use crate::{Running, SECOND, Stage, add, app, in_worlds, nap, note, noted, stage};
 
 /// Doubles numbers. An odd number fails the first time, and 13 for good; 66 fails all, and 99
 /// panics.
@@ -36,7 +15,7 @@ async fn double(numbers: Vec<u32>) -> Result<Vec<Result<u32, String>>, String> {
     // Messages that come at a time begin in any order.
     let mut sorted = numbers.clone();
     sorted.sort_unstable();
-    run(&format!("{sorted:?}"));
+    note(&format!("{sorted:?}"));
     assert!(!numbers.contains(&99), "ninety-nine");
     if numbers.contains(&66) {
         return Err("none of them".to_owned());
@@ -53,16 +32,16 @@ async fn double(numbers: Vec<u32>) -> Result<Vec<Result<u32, String>>, String> {
 /// Sleeps for as long as the largest number says.
 #[job(crate = pikake_jobs, name = "tests.slow", batch(size = 2, wait = "5s"))]
 async fn slow(seconds: Vec<u64>) -> Result<(), Interrupted> {
-    run(&format!("begins {seconds:?}"));
+    note(&format!("begins {seconds:?}"));
     let slept = sleep(SECOND * seconds.iter().max().copied().unwrap_or(0) as u32).await;
-    run(if slept.is_ok() { "ends" } else { "is interrupted" });
+    note(if slept.is_ok() { "ends" } else { "is interrupted" });
     slept
 }
 
 #[job(crate = pikake_jobs, batch(size = 2, wait = "5s"), soft_limit = "3s", hard_limit = "6s")]
 async fn limited(stubborn: Vec<bool>) -> Vec<u32> {
     let slept = sleep(60 * SECOND).await;
-    run(if slept.is_ok() { "ends" } else { "is interrupted" });
+    note(if slept.is_ok() { "ends" } else { "is interrupted" });
     if stubborn.contains(&true) {
         drop(shield(sleep(60 * SECOND)).await);
     }
@@ -71,7 +50,7 @@ async fn limited(stubborn: Vec<bool>) -> Vec<u32> {
 
 #[job(crate = pikake_jobs, batch(size = 2, wait = "1s"), acks = "early", rate = "6/m")]
 async fn early(seconds: Vec<u64>) {
-    run(&format!("{seconds:?}"));
+    note(&format!("{seconds:?}"));
     sleep(SECOND * seconds[0] as u32).await.unwrap();
 }
 
@@ -96,9 +75,7 @@ async fn ready_and_taken(store: &MemoryStore) -> (u64, Option<u64>) {
 #[test]
 fn a_full_batch_runs_at_once_and_the_rest_after_its_wait() {
     in_worlds(async || {
-        let (app, store) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
         let mut jobs = Vec::new();
         for numbers in [[2, 4, 6].as_slice(), &[8, 10]] {
             for number in numbers {
@@ -122,9 +99,7 @@ fn a_full_batch_runs_at_once_and_the_rest_after_its_wait() {
 #[test]
 fn each_message_has_its_own_outcome_and_retry() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(double)).await;
         let retried = double.with(5).retries(1).send().await.unwrap();
         let failed = double.delay(13).await.unwrap();
         let done = double.delay(4).await.unwrap();
@@ -141,9 +116,7 @@ fn each_message_has_its_own_outcome_and_retry() {
 #[test]
 fn a_failure_of_the_function_fails_each_message() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs((double, short)), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs((double, short))).await;
         let failed = double.delay(66).await.unwrap();
         let retried = double.with(66).retries(1).send().await.unwrap();
         let also = double.delay(2).await.unwrap();
@@ -168,9 +141,7 @@ fn a_failure_of_the_function_fails_each_message() {
 #[test]
 fn wrong_arguments_concern_their_message_alone() {
     in_worlds(async || {
-        let (app, store) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
         let wrong = Call::<u32>::named("tests.double", ("two",)).send().await.unwrap();
         let right = Call::<u32>::named("tests.double", (2,)).send().await.unwrap();
         let named = Call::<u32>::named("tests.double", [(); 0]);
@@ -187,9 +158,7 @@ fn wrong_arguments_concern_their_message_alone() {
 #[test]
 fn a_message_that_expires_or_is_cancelled_while_it_gathers_is_revoked() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(double)).await;
         let expires = double.with(2).expires(5 * SECOND).send().await.unwrap();
         let cancelled = double.delay(4).await.unwrap();
         sleep(SECOND).await.unwrap();
@@ -208,9 +177,7 @@ fn a_message_that_expires_or_is_cancelled_while_it_gathers_is_revoked() {
 #[test]
 fn a_batch_that_all_have_left_gives_way_to_another() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(double)).await;
         let first = double.delay(2).await.unwrap();
         sleep(5 * SECOND).await.unwrap();
         first.cancel();
@@ -224,9 +191,7 @@ fn a_batch_that_all_have_left_gives_way_to_another() {
 #[test]
 fn a_running_batch_goes_on_until_all_its_messages_are_cancelled() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(slow), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(slow)).await;
         let [first, second] = [slow.delay(60).await.unwrap(), slow.delay(60).await.unwrap()];
         sleep(SECOND).await.unwrap();
         first.cancel();
@@ -250,9 +215,7 @@ fn a_running_batch_goes_on_until_all_its_messages_are_cancelled() {
 #[test]
 fn limits_count_from_the_begin_of_the_batch() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(limited), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(limited)).await;
         let gathers = limited.delay(false).await.unwrap();
         assert_eq!(gathers.wait().await.unwrap(), 7);
         let dropped = [limited.delay(true).await.unwrap(), limited.delay(true).await.unwrap()];
@@ -260,7 +223,7 @@ fn limits_count_from_the_begin_of_the_batch() {
             let Err(JobError::Failed(failure)) = job.wait().await else { panic!("it is dropped") };
             assert_eq!(failure.kind, "TimeLimitExceeded");
         }
-        run("is dropped");
+        note("is dropped");
         let stats = worker.end().await.stats.all;
         assert_eq!((stats.done, stats.failed), (1, 2));
         let all = ["8 is interrupted", "11 is interrupted", "14 is dropped"];
@@ -271,10 +234,8 @@ fn limits_count_from_the_begin_of_the_batch() {
 #[test]
 fn the_function_has_a_permit_and_messages_that_gather_have_none() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app: App = app.jobs((double, slow, nap)).concurrency(1);
-        let worker = Running::start(&app, SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } =
+            stage(|app| app.jobs((double, slow, nap)).concurrency(1)).await;
         let first = double.delay(2).await.unwrap();
         assert_eq!(nap.delay(4).await.unwrap().wait().await.unwrap(), "slept");
         // Begins at 9 s, and keeps the other batch waiting.
@@ -294,9 +255,7 @@ fn the_function_has_a_permit_and_messages_that_gather_have_none() {
 #[test]
 fn a_prefetch_below_the_size_makes_smaller_batches() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(double).prefetch(2), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(double).prefetch(2)).await;
         for number in [2, 4, 6, 8] {
             double.with(number).ignore_result().send().await.unwrap();
         }
@@ -327,9 +286,7 @@ fn batches_have_the_rate_and_are_acknowledged_early_when_they_begin() {
 #[test]
 fn a_warm_shutdown_runs_what_has_gathered() {
     in_worlds(async || {
-        let (app, store) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
         let job = double.delay(2).await.unwrap();
         sleep(SECOND).await.unwrap();
         let report = worker.end().await;
@@ -361,74 +318,10 @@ fn a_shutdown_interrupts_what_is_too_slow_and_requeues_it() {
     });
 }
 
-/// A worker is dropped at a moment, as if it were killed: another one gets all messages of its
-/// batch.
-#[test]
-fn a_lost_worker_loses_no_message_of_its_batch() {
-    for seconds in 0..14 {
-        let ran = Sim::new(seconds).run_here("test", async {
-            let store = MemoryStore::new();
-            noted();
-            let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
-            let mut jobs = Vec::new();
-            for number in [2, 4, 6, 8] {
-                jobs.push(double.with(number).on(&sender).send().await.unwrap());
-            }
-            let lost = App::on(Rc::new(store.open())).jobs(double);
-            let worker = Running::start(&lost, SECOND).await;
-            sleep(SECOND * seconds as u32).await.unwrap();
-            worker.task.task_ref().request_abort(Interrupted::cancelled("it is lost"));
-            drop((worker, lost));
-            let app = App::on(Rc::new(store.open())).jobs(double);
-            let worker = Running::start(&app, SECOND).await;
-            for (job, number) in jobs.iter().zip([2, 4, 6, 8]) {
-                let waited = timeout_after(60 * SECOND, job.wait()).await.expect("it is not lost");
-                assert_eq!(waited.unwrap(), 2 * number);
-            }
-            assert_eq!(worker.end().await.stats.all.running, 0);
-            assert_eq!(ready_and_taken(&store).await, (0, Some(0)));
-        });
-        ran.unwrap().outcome.unwrap_or_else(|error| panic!("after {seconds} s: {error}"));
-    }
-}
-
-/// The worker's task is interrupted after each number of steps, in each of which it may be
-/// anywhere.
-#[test]
-fn a_worker_is_interrupted_at_every_moment() {
-    const STEP: Duration = Duration::from_micros(1);
-    for steps in 0..80 {
-        let ran = Sim::new(1).run_here("test", async {
-            let store = MemoryStore::new();
-            noted();
-            let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
-            let mut jobs = Vec::new();
-            for number in [2, 4, 6, 8] {
-                jobs.push(double.with(number).on(&sender).send().await.unwrap());
-            }
-            let app = App::on(Rc::new(store.open())).jobs(double);
-            let worker = spawn(app.worker().grace(Duration::ZERO).run());
-            sleep(STEP * steps).await.unwrap();
-            worker.request_cancel("now");
-            drop(worker.await);
-            let app = App::on(Rc::new(store.open())).jobs(double);
-            let worker = Running::start(&app, SECOND).await;
-            for (job, number) in jobs.iter().zip([2, 4, 6, 8]) {
-                let waited = timeout_after(60 * SECOND, job.wait()).await.expect("it is not lost");
-                assert_eq!(waited.unwrap(), 2 * number);
-            }
-            worker.end().await;
-            assert_eq!(ready_and_taken(&store).await, (0, Some(0)));
-        });
-        ran.unwrap().outcome.unwrap_or_else(|error| panic!("after {steps} steps: {error}"));
-    }
-}
-
 #[test]
 fn a_batch_follows_a_job_and_sends_jobs() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs((add, sends)), SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs((add, sends))).await;
         let jobs = [
             add.with(1, 2).then(sends.after()).send().await.unwrap(),
             add.with(3, 4).then(sends.after()).send().await.unwrap(),
@@ -446,9 +339,7 @@ fn a_batch_follows_a_job_and_sends_jobs() {
 #[test]
 fn messages_of_one_id_run_in_batches_of_their_own() {
     in_worlds(async || {
-        let (app, store) = app();
-        let worker = Running::start(&app.jobs(double), SECOND).await;
-        let events = noted();
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
         for _ in 0..3 {
             double.with(2).id("same").ignore_result().send().await.unwrap();
         }

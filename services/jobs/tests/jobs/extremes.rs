@@ -7,7 +7,7 @@ use pikake_macros::job;
 use pikake_traps::sleep;
 use serde_json::json;
 
-use crate::{Running, SECOND, add, app, in_worlds};
+use crate::{SECOND, Stage, add, in_worlds, stage};
 
 #[job(crate = pikake_jobs, name = "tests.much_later", retries = 1)]
 async fn much_later() -> Result<(), String> {
@@ -23,9 +23,7 @@ async fn attempt() -> u32 {
 #[test]
 fn a_length_without_an_end_is_as_long_as_can_be_said() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs((add, much_later));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { app, store, worker, .. } = stage(|app| app.jobs((add, much_later))).await;
         let all = add.with(2, 3).expires(Duration::MAX).soft_limit(Duration::MAX);
         let all = all.hard_limit(Duration::MAX).send().await.unwrap();
         assert_eq!(all.wait().await.unwrap(), 5);
@@ -45,9 +43,7 @@ fn a_length_without_an_end_is_as_long_as_can_be_said() {
 #[test]
 fn numbers_at_their_end_do_no_harm() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs((attempt, much_later));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { app, store, worker, .. } = stage(|app| app.jobs((attempt, much_later))).await;
         let broker = store.open();
         for (name, value) in [("retries", json!(u32::MAX)), ("pikake_max_retries", json!(u32::MAX))]
         {

@@ -11,7 +11,7 @@ use pikake_jobs::{
 use pikake_macros::job;
 use serde_json::{Value, json};
 
-use super::{Running, SECOND, add, app, in_worlds};
+use super::{Running, SECOND, Stage, add, app, in_worlds, stage};
 
 #[job(crate = pikake_jobs, name = "tests.fails")]
 async fn fails(text: String) -> Result<i64, String> {
@@ -58,9 +58,8 @@ pub(crate) fn sent(task: &str, id: &str, args: Value, embed: Value) -> Message {
 /// Runs a message, and returns the outcomes of these jobs. The first begins with the queue.
 async fn outcomes(message: Message, jobs: &[&str]) -> (App, Vec<Outcome>) {
     NOTED.take();
-    let (app, store) = app();
-    let app = app.jobs((add, fails, note, note_error)).route("elsewhere.*", "other");
-    let worker = Running::start(&app, SECOND).await;
+    let Stage { app, store, worker, .. } =
+        stage(|app| app.jobs((add, fails, note, note_error)).route("elsewhere.*", "other")).await;
     let broker = store.open();
     for id in jobs {
         let mut expected = Message::default();
@@ -214,9 +213,8 @@ fn options_of_signatures_are_kept() {
             {"task": "elsewhere.x", "args": [5], "kwargs": {"k": 1},
              "options": options, "subtask_type": null, "immutable": false},
         ]});
-        let (app, store) = app();
-        let app = app.jobs(add).route("elsewhere.*", "other");
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } =
+            stage(|app| app.jobs(add).route("elsewhere.*", "other")).await;
         let broker = store.open();
         broker.declare("special", &QueueOptions::default()).await.unwrap();
         let mut deliveries = broker.consume("special", 1).await.unwrap();
@@ -255,9 +253,8 @@ fn options_of_signatures_are_kept() {
 fn jobs_go_to_the_queue_of_their_route() {
     in_worlds(async || {
         let embed = json!({"chain": [signature("elsewhere.x", json!([]), json!({}))]});
-        let (app, store) = app();
-        let app = app.jobs(add).route("else*re.*", "other");
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } =
+            stage(|app| app.jobs(add).route("else*re.*", "other")).await;
         let broker = store.open();
         broker.publish("pikake", sent("tests.add", "a", json!([1, 2]), embed), None).await.unwrap();
         pikake_traps::sleep(SECOND).await.unwrap();

@@ -7,7 +7,7 @@ use pikake_jobs::{JobError, current_job};
 use pikake_macros::job;
 use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep};
 
-use crate::{Running, SECOND, app, in_worlds};
+use crate::{SECOND, Stage, in_worlds, stage};
 
 thread_local!(static CLEANED: Cell<u32> = const { Cell::new(0) });
 
@@ -51,9 +51,7 @@ fn kind(error: JobError) -> String {
 fn soft_interrupts_and_hard_drops() {
     in_worlds(async || {
         CLEANED.set(0);
-        let (app, _) = app();
-        let app = app.jobs((soft, graceful, stubborn, foreign));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs((soft, graceful, stubborn, foreign))).await;
         assert_eq!(soft.delay(1).await.unwrap().wait().await.unwrap(), "in time");
         let begin = now();
         let error = soft.delay(9).await.unwrap().wait().await.unwrap_err();

@@ -9,14 +9,15 @@ mod book;
 mod control;
 mod extremes;
 mod followed;
+#[path = "../../src/broker/handed_on.rs"]
+mod handed_on;
 mod held_up;
-#[cfg(feature = "amqp")]
 mod interrupted;
-mod interruption;
 mod limits;
 #[path = "../support/lines.rs"]
 mod lines;
 mod log;
+mod lossy;
 #[path = "../support/meddled.rs"]
 mod meddled;
 mod messages;
@@ -49,6 +50,7 @@ use pikake_jobs::{App, AppError, MemoryStore, Report, ShutdownHandle};
 use pikake_macros::job;
 use pikake_sim::Sim;
 use pikake_sync::Promise;
+use pikake_time::Ticks;
 use pikake_traps::{Interrupted, Task, elapsed_since, now, sleep, spawn};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -109,11 +111,35 @@ impl Running {
     }
 }
 
-/// Notes an event, with the second since `begin`.
-pub(crate) fn note(events: &Events, begin: pikake_time::Ticks, what: &str) {
-    events.borrow_mut().push(format!("{} {what}", elapsed_since(begin).as_secs()));
+thread_local!(static NOTED: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
+
+/// Begins to note events.
+pub(crate) fn noted() -> Events {
+    let events = Events::default();
+    NOTED.set(Some((events.clone(), now())));
+    events
 }
 
-pub(crate) fn begin() -> (Events, pikake_time::Ticks) {
-    (Events::default(), now())
+/// Notes an event, with the second since [`noted`].
+pub(crate) fn note(what: &str) {
+    NOTED.with_borrow(|noted| {
+        let (events, begin) = noted.as_ref().expect("`noted` was called in this world");
+        events.borrow_mut().push(format!("{} {what}", elapsed_since(*begin).as_secs()));
+    });
+}
+
+/// A worker that runs on a broker in memory, and what its jobs note.
+pub(crate) struct Stage {
+    pub(crate) app: App,
+    pub(crate) store: MemoryStore,
+    pub(crate) worker: Running,
+    pub(crate) events: Events,
+}
+
+pub(crate) async fn stage(set_up: impl FnOnce(App) -> App) -> Stage {
+    let (app, store) = app();
+    let app = set_up(app);
+    let events = noted();
+    let worker = Running::start(&app, SECOND).await;
+    Stage { app, store, worker, events }
 }

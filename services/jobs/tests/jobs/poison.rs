@@ -6,7 +6,7 @@ use pikake_jobs::{App, Broker, Call, JobError, JobId, Message, OutcomeState};
 use pikake_traps::sleep;
 use serde_json::{Value, json};
 
-use crate::{Running, SECOND, add, app, in_worlds};
+use crate::{Running, SECOND, Stage, add, app, in_worlds, stage};
 
 fn message(headers: Value, content_type: Option<&str>, body: &str) -> Message {
     let mut message = Message::default();
@@ -19,9 +19,7 @@ fn message(headers: Value, content_type: Option<&str>, body: &str) -> Message {
 #[test]
 fn each_kind_is_buried_with_its_reason() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs(add);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs(add)).await;
         let broker = store.open();
         const JSON: Option<&str> = Some("application/json");
         let job = json!({"task": "tests.add", "id": "a"});
@@ -68,9 +66,7 @@ fn each_kind_is_buried_with_its_reason() {
 #[test]
 fn whoever_waits_is_told() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs(add);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs(add)).await;
         let kind_of = async |call: Call<i64>| match call.send().await.unwrap().wait().await {
             Err(JobError::Failed(failure)) => (failure.kind, failure.message),
             other => panic!("not a failure: {other:?}"),

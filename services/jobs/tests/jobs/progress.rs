@@ -10,7 +10,7 @@ use pikake_traps::{Interrupted, sleep};
 use serde_json::{Value, json};
 
 use crate::meddled::{Asked, Meddled, at_once};
-use crate::{App, Running, SECOND, app, in_worlds};
+use crate::{App, Running, SECOND, Stage, app, in_worlds, stage};
 
 const STEP: Duration = Duration::from_millis(10);
 
@@ -49,8 +49,7 @@ fn at(step: u64) -> Option<Value> {
 #[test]
 fn progress_is_listed_and_kept() {
     in_worlds(async || {
-        let (app, store) = app();
-        let worker = Running::start(&app.jobs(import), SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs(import)).await;
         let other = App::on(Rc::new(store.open())).connect().await.unwrap();
         let job = import.with(false).send().await.unwrap();
         assert_eq!(job.progress().await.unwrap(), None);
@@ -94,8 +93,7 @@ fn progress_is_stored_once_a_second() {
 #[test]
 fn a_retry_begins_without_progress() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.clone().jobs(import), SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.clone().jobs(import)).await;
         let job = import.with(true).send().await.unwrap();
         sleep(5 * SECOND).await.unwrap();
         assert_eq!(job.progress().await.unwrap(), at(100));

@@ -1,40 +1,22 @@
 //! Rate limits of jobs, and of the values of an argument.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::{App, Rate};
 use pikake_macros::job;
-use pikake_time::Ticks;
 use pikake_traps::{sleep, timeout_after};
 
-use crate::{Events, Running, SECOND, add, app, begin, in_worlds, note};
-
-thread_local!(static RUNS: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
-
-fn run(what: &str) {
-    RUNS.with_borrow(|runs| {
-        let (events, begin) = runs.as_ref().unwrap();
-        note(events, *begin, what);
-    });
-}
+use crate::{Running, SECOND, Stage, add, app, in_worlds, note, noted, stage};
 
 #[job(crate = pikake_jobs, name = "tests.call", rate = "6/m")]
 async fn call() {
-    run("call");
+    note("call");
 }
 
 #[job(crate = pikake_jobs, rate = "0.1/s", rate_by = "user")]
 async fn call_for(what: String, user: String) {
-    run(&format!("{what} for {user}"));
-}
-
-/// Begins to note the runs of jobs.
-fn noted() -> Events {
-    let (events, begin) = begin();
-    RUNS.set(Some((events.clone(), begin)));
-    events
+    note(&format!("{what} for {user}"));
 }
 
 /// Sends some calls, which seeds begin in any order.
@@ -47,9 +29,7 @@ async fn send(count: u32) {
 #[test]
 fn runs_are_spaced_by_their_rate() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(call), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(call)).await;
         send(4).await;
         sleep(100 * SECOND).await.unwrap();
         send(2).await;
@@ -63,9 +43,7 @@ fn runs_are_spaced_by_their_rate() {
 #[test]
 fn each_value_of_an_argument_has_the_rate_for_itself() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(call_for), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(call_for)).await;
         for user in ["a", "b", "b", "a"] {
             call_for.delay("call".into(), user.into()).await.unwrap();
         }
@@ -80,9 +58,8 @@ fn each_value_of_an_argument_has_the_rate_for_itself() {
 #[test]
 fn jobs_without_a_rate_pass_those_that_wait() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs((call, add)).concurrency(1).prefetch(10);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } =
+            stage(|app| app.jobs((call, add)).concurrency(1).prefetch(10)).await;
         noted();
         send(4).await;
         let sum = add.delay(1, 2).await.unwrap();
@@ -94,10 +71,7 @@ fn jobs_without_a_rate_pass_those_that_wait() {
 #[test]
 fn a_rate_is_set_while_runs_wait() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app: App = app.jobs(call);
-        let worker = Running::start(&app, SECOND).await;
-        let events = noted();
+        let Stage { app, worker, events, .. } = stage(|app| app.jobs(call)).await;
         send(6).await;
         sleep(15 * SECOND).await.unwrap();
         assert!(app.set_rate("tests.call", Some("1/s".parse().unwrap())));
@@ -148,9 +122,7 @@ fn runs_that_wait_are_requeued_by_a_shutdown() {
 #[test]
 fn a_run_that_expires_while_it_waits_is_revoked() {
     in_worlds(async || {
-        let (app, _) = app();
-        let worker = Running::start(&app.jobs(call), SECOND).await;
-        let events = noted();
+        let Stage { worker, events, .. } = stage(|app| app.jobs(call)).await;
         send(1).await;
         sleep(SECOND).await.unwrap();
         call.with().expires(5 * SECOND).send().await.unwrap();

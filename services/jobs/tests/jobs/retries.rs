@@ -7,7 +7,7 @@ use pikake_jobs::{Broker, Failure, JobError, JobId, OutcomeState, current_job};
 use pikake_macros::job;
 use pikake_traps::{elapsed_since, now, sleep};
 
-use crate::{Running, SECOND, app, in_worlds};
+use crate::{SECOND, Stage, in_worlds, stage};
 
 #[job(crate = pikake_jobs, retries = 3, backoff(first = "10s", cap = "15s"))]
 async fn hopeless() -> Result<(), std::num::ParseIntError> {
@@ -42,9 +42,7 @@ fn failed(error: JobError) -> Failure {
 #[test]
 fn a_job_that_fails_is_tried_again_and_then_failed() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs(hopeless);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs(hopeless)).await;
         let begin = now();
         let error = hopeless.delay().await.unwrap().wait().await.unwrap_err();
         let failure = failed(error);
@@ -59,9 +57,7 @@ fn a_job_that_fails_is_tried_again_and_then_failed() {
 #[test]
 fn a_job_says_when_to_try_again() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs(flaky);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs(flaky)).await;
         let begin = now();
         let handle = flaky.delay(2).await.unwrap();
         sleep(SECOND).await.unwrap();
@@ -79,9 +75,7 @@ fn a_job_says_when_to_try_again() {
 #[test]
 fn a_retry_is_the_same_message_once_more() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs(flaky);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs(flaky)).await;
         let _handle = flaky.with(9).id("one").send().await.unwrap();
         sleep(SECOND).await.unwrap();
         worker.end().await;
@@ -100,9 +94,7 @@ fn a_retry_is_the_same_message_once_more() {
 fn a_panic_is_a_failure_and_the_worker_lives() {
     in_worlds(async || {
         LEFT.set(0);
-        let (app, _) = app();
-        let app = app.jobs((bug, flaky)).bury_failed();
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { app, worker, .. } = stage(|app| app.jobs((bug, flaky)).bury_failed()).await;
         let failure = failed(bug.delay().await.unwrap().wait().await.unwrap_err());
         assert_eq!((&*failure.kind, &*failure.message), ("Panic", "a bug"));
         assert_eq!(flaky.delay(0).await.unwrap().wait().await.unwrap(), (0, 5));

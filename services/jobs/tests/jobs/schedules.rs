@@ -12,47 +12,37 @@ use pikake_jobs::{
 };
 use pikake_macros::job;
 use pikake_sim::busy_for;
-use pikake_time::Ticks;
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
 use tracing::Level;
 
 use crate::lines::Lines;
 use crate::meddled::{Asked, Meddled, at_once, lost};
-use crate::{Events, Running, SECOND, add, app, begin, in_worlds, note};
-
-thread_local!(static BEATS: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
+use crate::{Events, Running, SECOND, Stage, add, app, in_worlds, note, noted, stage};
 
 #[job(crate = pikake_jobs)]
 async fn beat(name: String) {
-    BEATS.with_borrow(|beats| {
-        let (events, begin) = beats.as_ref().unwrap();
-        note(events, *begin, &name);
-    });
-}
-
-/// Begins to note the runs of [`beat`].
-fn beats() -> Events {
-    let (events, begin) = begin();
-    BEATS.set(Some((events.clone(), begin)));
-    events
+    note(&name);
 }
 
 fn ticks() -> Schedule {
     Schedule::every(10 * SECOND, beat.with("tick".into())).name("ticks")
 }
 
+fn scheduled(app: App, schedules: impl IntoIterator<Item = Schedule>) -> App {
+    schedules.into_iter().fold(app.jobs(beat).with_schedules(), App::schedule)
+}
+
 /// Workers of one store, each with a broker of its own.
 fn worker_of(store: &MemoryStore, schedules: impl IntoIterator<Item = Schedule>) -> App {
-    let app = App::on(Rc::new(store.open())).jobs(beat).with_schedules();
-    schedules.into_iter().fold(app, App::schedule)
+    scheduled(App::on(Rc::new(store.open())), schedules)
 }
 
 #[test]
 fn missed_moments_are_sent_once() {
     in_worlds(async || {
         let (app, _) = app();
-        let events = beats();
+        let events = noted();
         let app = app.jobs(beat).every(10 * SECOND, beat.with("tick".into()));
         let worker = Running::start(&app, SECOND).await;
         sleep(25 * SECOND).await.unwrap();
@@ -69,7 +59,7 @@ fn missed_moments_are_sent_once() {
 fn one_of_many_workers_sends() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         let mut workers = Vec::new();
         for _ in 0..5 {
             workers.push(Running::start(&worker_of(&store, [ticks()]), SECOND).await);
@@ -98,7 +88,7 @@ fn what_was_missed_while_all_were_down() {
         let schedules = schedules.map(|(missed, name)| {
             Schedule::every(100 * SECOND, beat.with(name.into())).name(name).missed(missed)
         });
-        let events = beats();
+        let events = noted();
         let worker = Running::start(&worker_of(&store, schedules.clone()), SECOND).await;
         sleep(150 * SECOND).await.unwrap();
         worker.end().await;
@@ -124,7 +114,7 @@ fn a_moment_that_is_hardly_late_is_not_missed() {
     in_worlds(async || {
         let store = MemoryStore::new();
         let schedule = [ticks().missed(Missed::Skip)];
-        let events = beats();
+        let events = noted();
         let worker = Running::start(&worker_of(&store, schedule.clone()), SECOND).await;
         sleep(15 * SECOND).await.unwrap();
         worker.end().await;
@@ -139,9 +129,7 @@ fn a_moment_that_is_hardly_late_is_not_missed() {
 #[test]
 fn schedules_are_changed_at_run_time() {
     in_worlds(async || {
-        let store = MemoryStore::new();
-        let events = beats();
-        let worker = Running::start(&worker_of(&store, []), SECOND).await;
+        let Stage { store, worker, events, .. } = stage(|app| scheduled(app, [])).await;
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
         let schedules = console.schedules();
         assert_eq!(schedules.list().await.unwrap(), []);
@@ -178,7 +166,7 @@ async fn tell_leader(store: &MemoryStore, note: &str) {
 fn a_stranger_adds_no_schedule_that_cannot_be() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         let whens = [
             r#"{"interval": {"secs": 0, "nanos": 0}}"#,
             r#"{"cron": "0 0 30 2 *", "zone": "UTC"}"#,
@@ -213,8 +201,7 @@ fn a_stranger_adds_no_schedule_that_cannot_be() {
 #[test]
 fn two_changes_at_once_write_two_states() {
     in_worlds(async || {
-        let store = MemoryStore::new();
-        let worker = Running::start(&worker_of(&store, [ticks()]), SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| scheduled(app, [ticks()])).await;
         sleep(SECOND).await.unwrap();
         tell_leader(&store, r#"{"pause": "ticks"}"#).await;
         tell_leader(&store, r#"{"resume": "ticks"}"#).await;
@@ -235,7 +222,7 @@ fn two_changes_at_once_write_two_states() {
 fn a_leader_gets_through_hundreds_of_messages_to_its_state() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         for _ in 0..450 {
             tell_leader(&store, "\"hello\"").await;
         }
@@ -255,7 +242,7 @@ fn a_leader_gets_through_hundreds_of_messages_to_its_state() {
 fn changes_without_a_worker_are_kept_for_the_next() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
         console.schedules().add(ticks()).await.unwrap();
         console.schedules().run_now("ticks").await.unwrap();
@@ -273,9 +260,7 @@ fn changes_without_a_worker_are_kept_for_the_next() {
 #[test]
 fn the_programs_schedules_are_those_of_its_leader() {
     in_worlds(async || {
-        let store = MemoryStore::new();
-        let events = beats();
-        let worker = Running::start(&worker_of(&store, [ticks()]), SECOND).await;
+        let Stage { store, worker, events, .. } = stage(|app| scheduled(app, [ticks()])).await;
         sleep(SECOND).await.unwrap();
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
         let refused = console.schedules().remove("ticks").await.unwrap_err();
@@ -304,7 +289,7 @@ fn times_of_a_calendar() {
         let store = MemoryStore::new();
         let hourly = Schedule::cron("0 * * * *", "UTC", beat.with("hour".into())).unwrap();
         let worker = Running::start(&worker_of(&store, [hourly]), SECOND).await;
-        beats();
+        noted();
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
         sleep(3_600 * SECOND).await.unwrap();
         let info = console.schedules().list().await.unwrap().remove(0);
@@ -374,7 +359,7 @@ fn a_schedule_that_is_refused_stops_no_other() {
             Asked::Declare if gone.get() => at_once(Err(BrokerError::Refused("it is gone".into()))),
             _ => at_once(Ok(())),
         });
-        let events = beats();
+        let events = noted();
         let app = app_with_bad_schedule(broker);
         let worker = Running::start(&app, SECOND).await;
         sleep(5 * SECOND).await.unwrap();
@@ -406,7 +391,7 @@ fn a_leader_that_fails_has_written_what_it_has_sent() {
             }
             _ => at_once(Ok(())),
         });
-        let events = beats();
+        let events = noted();
         let worker = Running::start(&app_with_bad_schedule(broker), SECOND).await;
         sleep(5 * SECOND).await.unwrap();
         fails.set(true);
@@ -427,7 +412,7 @@ fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
             Asked::Publish(..) => Box::pin(async { Ok(sleep(SECOND).await?) }),
             _ => at_once(Ok(())),
         });
-        let events = beats();
+        let events = noted();
         let app = App::on(Rc::new(broker)).jobs(beat).schedule(ticks());
         // The first message to the leader takes a second, too.
         let worker = Running::start(&app, SECOND).await;
@@ -444,8 +429,8 @@ fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
 #[test]
 fn setup_is_called_once_connected() {
     in_worlds(async || {
-        let (events, _) = begin();
         let (app, _) = app();
+        let events = Events::default();
         let seen = events.clone();
         // The shape of a larger application: qos, queues, consumers, tasks beside them.
         let app = app.jobs(add).setup(move |app: App| {
@@ -523,10 +508,8 @@ fn a_connect_that_is_dropped_is_made_again_from_the_start() {
 fn one_that_is_closed_while_it_is_set_up_is_not_connected() {
     in_worlds(async || {
         let (app, _) = app();
-        let (events, begin) = begin();
-        let seen = events.clone();
-        let app = app.setup(move |app: App| {
-            let seen = seen.clone();
+        let events = noted();
+        let app = app.setup(|app: App| {
             async move {
                 sleep(2 * SECOND).await?;
                 let beside = app.clone();
@@ -534,7 +517,7 @@ fn one_that_is_closed_while_it_is_set_up_is_not_connected() {
                     let ended = sleep(60 * SECOND).await;
                     // It keeps the application.
                     drop(beside);
-                    note(&seen, begin, if ended.is_err() { "told" } else { "forgotten" });
+                    note(if ended.is_err() { "told" } else { "forgotten" });
                 });
                 sleep(SECOND).await
             }
@@ -555,12 +538,12 @@ fn what_is_started_after_the_end_is_ended_as_well() {
         let (app, _) = app();
         let app = app.connect().await.unwrap();
         app.close().await.unwrap();
-        let (events, begin) = begin();
-        let (seen, beside) = (events.clone(), app.clone());
+        let events = noted();
+        let beside = app.clone();
         app.spawn(async move {
             let ended = sleep(60 * SECOND).await;
             drop(beside);
-            note(&seen, begin, if ended.is_err() { "told" } else { "forgotten" });
+            note(if ended.is_err() { "told" } else { "forgotten" });
         });
         sleep(SECOND).await.unwrap();
         app.close().await.unwrap();
@@ -571,21 +554,14 @@ fn what_is_started_after_the_end_is_ended_as_well() {
 
 #[job(crate = pikake_jobs)]
 async fn shows_headers() {
-    BEATS.with_borrow(|beats| {
-        let (events, begin) = beats.as_ref().unwrap();
-        note(
-            events,
-            *begin,
-            &current_job().header("tenant").cloned().unwrap_or_default().to_string(),
-        );
-    });
+    note(&current_job().header("tenant").cloned().unwrap_or_default().to_string());
 }
 
 #[test]
 fn headers_and_times_of_the_call_are_kept() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         let call = shows_headers.with().header("tenant", "blue").countdown(3 * SECOND);
         let app = App::on(Rc::new(store.open())).jobs(shows_headers);
         let app = app.schedule(Schedule::every(10 * SECOND, call));
@@ -601,7 +577,7 @@ fn headers_and_times_of_the_call_are_kept() {
 fn leader_that_panics_is_restarted() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         let count = Cell::new(0);
         let before = move |asked: Asked<'_>| {
             if let Asked::Publish(_) = asked {
@@ -623,7 +599,7 @@ fn removed_schedules_of_another_program_are_logged() {
     let (lines, _guard) = Lines::collect(&["pikake_jobs::schedule"], Level::WARN);
     in_worlds(async || {
         let store = MemoryStore::new();
-        beats();
+        noted();
         let mail = Running::start(&worker_of(&store, [ticks().name("mail")]), SECOND).await;
         sleep(SECOND).await.unwrap();
         mail.end().await;
@@ -675,7 +651,7 @@ async fn slow_beat(name: String) {
 fn a_slow_unique_job_is_not_piled_up() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let events = beats();
+        let events = noted();
         let app = || {
             let schedule = Schedule::every(10 * SECOND, slow_beat.with("slow".into()));
             worker_of(&store, [schedule]).jobs(slow_beat)

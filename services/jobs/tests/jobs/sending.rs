@@ -11,7 +11,7 @@ use pikake_macros::job;
 use pikake_traps::{TimedOut, sleep, spawn, timeout_after, wall_time};
 
 use crate::meddled::{Asked, Meddled, at_once};
-use crate::{Running, SECOND, add, app, in_worlds, nap};
+use crate::{Running, SECOND, Stage, add, app, in_worlds, nap, stage};
 
 #[job(crate = pikake_jobs)]
 async fn greet(name: String, greeting: Option<String>) -> String {
@@ -42,9 +42,8 @@ async fn parent() -> i64 {
 #[test]
 fn a_job_gives_its_value() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs((add, greet, (count, facts), parent));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } =
+            stage(|app| app.jobs((add, greet, (count, facts), parent))).await;
         let handle = add.delay(2, 3).await.unwrap();
         assert_eq!(handle.wait().await.unwrap(), 5);
         assert_eq!(handle.wait().await.unwrap(), 5, "as often as it is asked");
@@ -73,9 +72,7 @@ fn a_job_gives_its_value() {
 #[test]
 fn arguments_by_name_as_celery_sends_them() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs(greet);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs(greet)).await;
         let name = "jobs::sending::greet";
         let call = Call::<String>::named(name, ("ann",));
         assert_eq!(call.clone().send().await.unwrap().wait().await.unwrap(), "hello ann");
@@ -114,9 +111,7 @@ fn without_an_application_an_error_says_what_to_do() {
 #[test]
 fn a_wait_that_timed_out_is_made_again() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs(nap);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs(nap)).await;
         let handle = nap.delay(5).await.unwrap();
         for _ in 0..3 {
             assert_eq!(timeout_after(SECOND, handle.wait()).await.unwrap_err(), TimedOut);
@@ -129,9 +124,7 @@ fn a_wait_that_timed_out_is_made_again() {
 #[test]
 fn an_ignored_outcome_is_not_stored() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs(shout);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs(shout)).await;
         let handle = shout.delay("x".into()).await.unwrap();
         assert!(matches!(handle.wait().await, Err(JobError::Ignored)));
         sleep(SECOND).await.unwrap();
@@ -143,9 +136,7 @@ fn an_ignored_outcome_is_not_stored() {
 #[test]
 fn countdown_eta_and_expiry() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs((add, nap)).concurrency(1);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs((add, nap)).concurrency(1)).await;
         let late = add.with(1, 1).countdown(3 * SECOND).send().await.unwrap();
         assert_eq!(timeout_after(2 * SECOND, late.wait()).await.unwrap_err(), TimedOut);
         assert_eq!(timeout_after(2 * SECOND, late.wait()).await.unwrap().unwrap(), 2);
@@ -166,9 +157,7 @@ fn countdown_eta_and_expiry() {
 #[test]
 fn an_eta_that_only_the_header_says_is_kept() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs(add);
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs(add)).await;
         // As Celery sends it: delivered at once, to be held back by the worker.
         let sender = App::on(std::rc::Rc::new(store.open())).connect().await.unwrap();
         let scratch = add.with(1, 2).eta(wall_time() + 60 * SECOND).queue("scratch").id("held");
@@ -240,9 +229,7 @@ fn what_was_declared_at_one_broker_is_declared_anew_at_the_next() {
 #[test]
 fn handle_from_id_gets_the_value() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs((add, nap));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { app, store, worker, .. } = stage(|app| app.jobs((add, nap))).await;
         let other = App::on(Rc::new(store.open())).connect().await.unwrap();
         let id = nap.with(90).on(&app).send().await.unwrap().id().clone();
         let found = Handle::<String>::from_id(&other, id);

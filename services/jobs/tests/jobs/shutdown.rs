@@ -7,7 +7,7 @@ use pikake_jobs::{App, AppError, Broker, ShutdownHandle};
 use pikake_macros::job;
 use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep, spawn};
 
-use crate::{Running, SECOND, add, app, in_worlds, nap};
+use crate::{Running, SECOND, Stage, add, app, in_worlds, nap, stage};
 
 #[job(crate = pikake_jobs)]
 async fn stubborn() {
@@ -120,9 +120,7 @@ fn an_interruption_of_its_task_is_a_warm_shutdown() {
 #[test]
 fn a_worker_that_is_dropped_leaves_its_messages_to_the_broker() {
     in_worlds(async || {
-        let (app, store) = app();
-        let app = app.jobs((nap, foreign));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { app, store, worker, .. } = stage(|app| app.jobs((nap, foreign))).await;
         nap.delay(60).await.unwrap();
         foreign.delay().await.unwrap();
         sleep(SECOND).await.unwrap();

@@ -10,7 +10,7 @@ use pikake_macros::job;
 use pikake_traps::{Interrupted, sleep};
 
 use crate::meddled::{Asked, Meddled, at_once, lost};
-use crate::{Running, SECOND, add, app, in_worlds};
+use crate::{Running, SECOND, Stage, add, app, in_worlds, stage};
 
 #[job(crate = pikake_jobs, name = "tests.refresh", unique_for = "10m")]
 async fn refresh(user: u64, seconds: u64) -> Result<u64, Interrupted> {
@@ -41,9 +41,8 @@ fn first<T>(sent: Result<Handle<T>, SendError>) -> String {
 }
 
 async fn with_worker() -> (App, Running) {
-    let (app, _) = app();
-    let app = app.jobs((refresh, waits, rarely, flaky, add));
-    let worker = Running::start(&app, SECOND).await;
+    let Stage { app, worker, .. } =
+        stage(|app| app.jobs((refresh, waits, rarely, flaky, add))).await;
     (app, worker)
 }
 

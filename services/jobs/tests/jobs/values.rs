@@ -3,7 +3,7 @@
 use pikake_jobs::{Call, JobError, SendError};
 use pikake_macros::job;
 
-use crate::{Running, SECOND, app, in_worlds};
+use crate::{Stage, in_worlds, stage};
 
 #[job(crate = pikake_jobs)]
 async fn quotient(a: f64, b: f64) -> f64 {
@@ -36,9 +36,7 @@ fn failed<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String) 
 #[test]
 fn what_json_cannot_say_is_refused() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs((quotient, same, wide, no_json));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs((quotient, same, wide, no_json))).await;
         assert_eq!(quotient.delay(1.0, 4.0).await.unwrap().wait().await.unwrap(), 0.25);
         // Of a number that is none, JSON makes null.
         for zero in [0.0, -0.0] {
@@ -62,9 +60,7 @@ fn what_json_cannot_say_is_refused() {
 #[test]
 fn numbers_of_any_size() {
     in_worlds(async || {
-        let (app, _) = app();
-        let app = app.jobs((same, wide));
-        let worker = Running::start(&app, SECOND).await;
+        let Stage { worker, .. } = stage(|app| app.jobs((same, wide))).await;
         for number in [0, u64::MAX] {
             assert_eq!(same.delay(number).await.unwrap().wait().await.unwrap(), number);
         }

@@ -1,8 +1,5 @@
 //! A broker of which a test decides what becomes of each call: it may take its time, fail before
-//! anything is done, or fail afterwards.
-//!
-//! Apart from the tests, which say in a line what goes wrong; all that they do not speak of is the
-//! inner broker's.
+//! anything is done, or fail afterwards. All other calls are the inner broker's.
 
 use std::fmt;
 use std::future::ready;
@@ -15,6 +12,8 @@ use pikake_jobs::{
     JobId, Message, Notice, Notices, Outcome, PublishError, PublishFailure, QueueOptions, Receipt,
     SharedFact, SharedFacts, Topic, UniqueLock, UniqueSent,
 };
+
+use crate::handed_on::handed_on;
 
 /// What is asked of a broker.
 pub(crate) enum Asked<'a> {
@@ -93,32 +92,54 @@ impl Meddled {
     }
 }
 
+/// Defines methods around which the hooks are called, with what is asked.
+macro_rules! meddled {
+    (
+        |$this:ident| $inner:expr;
+        $(
+            $asked:expr => fn $method:ident($($argument:ident: $type:ty),*) -> $done:ty;
+        )+
+    ) => {
+        $(fn $method<'a>(
+            &'a self $(, $argument: $type)*
+        ) -> LocalFuture<'a, Result<$done, BrokerError>> {
+            let $this = self;
+            self.around(move || $asked, move || $inner.$method($($argument),*))
+        })+
+    };
+}
+
 impl Broker for Meddled {
-    fn declare<'a>(
-        &'a self,
-        queue: &'a str,
-        options: &'a QueueOptions,
-    ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.around(|| Asked::Declare, move || self.inner.declare(queue, options))
+    meddled! {
+        |this| this.inner;
+        Asked::Declare => fn declare(queue: &'a str, options: &'a QueueOptions) -> ();
+        Asked::Ack(receipt) => fn ack(receipt: Receipt) -> ();
+        Asked::GiveBack => fn give_back(receipt: Receipt) -> ();
+        Asked::Bury => fn bury(receipt: Receipt, message: Message, reason: String) -> ();
+        Asked::Outcome => fn outcome(job: &'a JobId) -> Option<Outcome>;
+        Asked::Wait => fn wait(job: &'a JobId) -> Outcome;
+        Asked::Join => fn join_chord(member: &'a ChordMember) -> Option<AllMembers>;
+        Asked::Join => fn end_chord(chord: &'a str) -> ();
+        Asked::Unlock => fn unlock(lock: &'a UniqueLock) -> ();
     }
-    fn max_priority<'a>(
-        &'a self,
-        queue: &'a str,
-    ) -> LocalFuture<'a, Result<Option<u8>, BrokerError>> {
-        self.inner.max_priority(queue)
+
+    handed_on! {
+        |this| this.inner;
+        fn max_priority(queue: &'a str) -> Result<Option<u8>, BrokerError>;
+        fn publish_unique(
+            queue: &'a str,
+            message: Message,
+            not_before: Option<SystemTime>,
+            lock: &'a UniqueLock
+        ) -> Result<UniqueSent, PublishError>;
+        fn counts(queue: &'a str) -> Result<Counts, BrokerError>;
+        fn purge(queue: &'a str) -> Result<u64, BrokerError>;
+        fn dead(queue: &'a str, limit: usize) -> Result<Vec<DeadJob>, BrokerError>;
+        fn replay(queue: &'a str, job: Option<&'a JobId>) -> Result<u64, BrokerError>;
+        fn expect(message: &'a mut Message) -> Result<(), BrokerError>;
+        fn expect_later(job: &'a JobId) -> Result<Option<String>, BrokerError>;
     }
-    fn publish_unique<'a>(
-        &'a self,
-        queue: &'a str,
-        message: Message,
-        not_before: Option<SystemTime>,
-        lock: &'a UniqueLock,
-    ) -> LocalFuture<'a, Result<UniqueSent, PublishError>> {
-        self.inner.publish_unique(queue, message, not_before, lock)
-    }
-    fn unlock<'a>(&'a self, lock: &'a UniqueLock) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.around(|| Asked::Unlock, move || self.inner.unlock(lock))
-    }
+
     fn publish<'a>(
         &'a self,
         queue: &'a str,
@@ -134,6 +155,7 @@ impl Broker for Meddled {
                 .map_err(|error| PublishError::new(message, true, PublishFailure::Broker(error)))
         })
     }
+
     fn consume<'a>(
         &'a self,
         queue: &'a str,
@@ -146,43 +168,7 @@ impl Broker for Meddled {
             Ok(Box::new(MeddledDeliveries { inner, hooks }) as Box<dyn Deliveries>)
         })
     }
-    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.around(move || Asked::Ack(receipt), move || self.inner.ack(receipt))
-    }
-    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.around(|| Asked::GiveBack, move || self.inner.give_back(receipt))
-    }
-    fn bury(
-        &self,
-        receipt: Receipt,
-        message: Message,
-        reason: String,
-    ) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.around(|| Asked::Bury, move || self.inner.bury(receipt, message, reason))
-    }
-    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
-        self.inner.counts(queue)
-    }
-    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        self.inner.purge(queue)
-    }
-    fn dead<'a>(
-        &'a self,
-        queue: &'a str,
-        limit: usize,
-    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
-        self.inner.dead(queue, limit)
-    }
-    fn replay<'a>(
-        &'a self,
-        queue: &'a str,
-        job: Option<&'a JobId>,
-    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        self.inner.replay(queue, job)
-    }
-    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.inner.expect(message)
-    }
+
     fn store<'a>(
         &'a self,
         message: &'a Message,
@@ -194,39 +180,19 @@ impl Broker for Meddled {
             (self.hooks.after)(Asked::Store(&outcome))
         })
     }
-    fn outcome<'a>(
-        &'a self,
-        job: &'a JobId,
-    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
-        self.around(|| Asked::Outcome, move || self.inner.outcome(job))
-    }
-    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
-        self.around(|| Asked::Wait, move || self.inner.wait(job))
-    }
-    fn expect_later<'a>(
-        &'a self,
-        job: &'a JobId,
-    ) -> LocalFuture<'a, Result<Option<String>, BrokerError>> {
-        self.inner.expect_later(job)
-    }
-    fn join_chord<'a>(
-        &'a self,
-        member: &'a ChordMember,
-    ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
-        self.around(|| Asked::Join, move || self.inner.join_chord(member))
-    }
-    fn end_chord<'a>(&'a self, chord: &'a str) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.around(|| Asked::Join, move || self.inner.end_chord(chord))
-    }
+
     fn forget(&self, job: &JobId) {
         self.inner.forget(job);
     }
+
     fn bus(&self) -> Option<&dyn Bus> {
         self.inner.bus().is_some().then_some(self)
     }
+
     fn state(&self) -> String {
         self.inner.state()
     }
+
     /// The inner one stays open, so that an application may be run on it again.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         at_once(Ok(()))
@@ -240,30 +206,22 @@ impl Meddled {
 }
 
 impl Bus for Meddled {
-    fn notify(&self, notice: Notice) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.around(|| Asked::Notify, move || self.inner_bus().notify(notice))
+    meddled! {
+        |this| this.inner_bus();
+        Asked::Notify => fn notify(notice: Notice) -> ();
     }
-    fn subscribe<'a>(
-        &'a self,
-        topic: Topic,
-        name: &'a str,
-    ) -> LocalFuture<'a, Result<Box<dyn Notices>, BrokerError>> {
-        self.inner_bus().subscribe(topic, name)
+
+    handed_on! {
+        |this| this.inner_bus();
+        fn subscribe(topic: Topic, name: &'a str) -> Result<Box<dyn Notices>, BrokerError>;
+        fn workers() -> Result<Option<Vec<String>>, BrokerError>;
+        fn share(fact: &'a SharedFact) -> Result<bool, BrokerError>;
+        fn shared() -> Result<Option<SharedFacts>, BrokerError>;
+        fn has_others() -> Result<bool, BrokerError>;
     }
-    fn workers(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
-        self.inner_bus().workers()
-    }
+
     fn heartbeat_interval(&self) -> Option<Duration> {
         self.inner_bus().heartbeat_interval()
-    }
-    fn share<'a>(&'a self, fact: &'a SharedFact) -> LocalFuture<'a, Result<bool, BrokerError>> {
-        self.inner_bus().share(fact)
-    }
-    fn shared(&self) -> LocalFuture<'_, Result<Option<SharedFacts>, BrokerError>> {
-        self.inner_bus().shared()
-    }
-    fn has_others(&self) -> LocalFuture<'_, Result<bool, BrokerError>> {
-        self.inner_bus().has_others()
     }
 }
 

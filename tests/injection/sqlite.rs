@@ -1,13 +1,13 @@
-//! Brokers of jobs, interrupted at every suspension: no message is lost, and none is made.
+//! The broker of jobs whose thread answers, interrupted at every suspension: no message is lost, and
+//! none is made. The tests of `pikake-jobs` interrupt the other brokers, in virtual time.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::jobs::broker::PublishFailure;
-use pikake::jobs::{
-    Broker, BrokerError, JobId, MemoryStore, Message, Outcome, QueueOptions, SqliteBroker,
-};
+use pikake::jobs::{Broker, BrokerError, JobId, Message, Outcome, QueueOptions, SqliteBroker};
 use pikake::testing::Injector;
 use pikake::traps::shield;
 use pikake::{sleep, spawn};
@@ -16,6 +16,8 @@ use crate::support::scratch::Scratch;
 
 const QUEUE: &str = "mail";
 const MOMENT: Duration = Duration::from_millis(1);
+/// How long the thread may take.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 fn message(job: &str) -> Message {
     let mut message = Message::default();
@@ -38,7 +40,7 @@ async fn insist<T>(ask: impl AsyncFn() -> Result<T, BrokerError>) -> T {
 type Told = (Vec<String>, BTreeSet<String>, BTreeSet<String>, u64);
 
 /// Publishes, takes, gives back, waits for an outcome.
-async fn use_it(broker: Rc<dyn Broker>) -> Told {
+async fn use_it(broker: Rc<SqliteBroker>) -> Told {
     insist(async || broker.declare(QUEUE, &QueueOptions::default()).await).await;
     let mut deliveries = insist(async || broker.consume(QUEUE, 2).await).await;
     let (mut confirmed, mut possible) = (BTreeSet::new(), BTreeSet::new());
@@ -102,7 +104,7 @@ async fn settle(ask: impl AsyncFn() -> Result<(), BrokerError>) {
 
 /// Gives back, buries, looks at the dead, has them replayed, and purges: ready and dead in between,
 /// and at the end.
-async fn tidy_up(broker: Rc<dyn Broker>) -> [(u64, u64); 3] {
+async fn tidy_up(broker: Rc<SqliteBroker>) -> [(u64, u64); 3] {
     let counts = async || {
         let counts = insist(async || broker.counts(QUEUE).await).await;
         (counts.ready + counts.taken.unwrap_or(0), counts.dead)
@@ -133,7 +135,7 @@ async fn tidy_up(broker: Rc<dyn Broker>) -> [(u64, u64); 3] {
     [after_burial, after_replay, at_last]
 }
 
-fn check((came, confirmed, possible, left): &Told) {
+fn check_messages((came, confirmed, possible, left): &Told) {
     let different: BTreeSet<String> = came.iter().cloned().collect();
     assert_eq!(different.len(), came.len(), "none comes twice: {came:?}");
     assert!(different.is_superset(confirmed), "{came:?} of {confirmed:?}");
@@ -141,46 +143,28 @@ fn check((came, confirmed, possible, left): &Told) {
     assert_eq!(*left, 0);
 }
 
-#[test]
-fn memory() {
-    let program = || use_it(Rc::new(MemoryStore::new().open()));
-    let report = Injector::new()
-        .run(program, |run| check(run.output.as_ref().expect("it waits on traps alone")));
-    assert!(report.suspensions >= 1, "{report:?}");
-}
-
-#[test]
-fn memory_tidied_up() {
-    let program = || tidy_up(Rc::new(MemoryStore::new().open()));
-    Injector::new().run(program, |run| assert_eq!(run.output, Some([(2, 1), (3, 0), (0, 0)])));
-}
-
 /// Interrupts a program that has a database of its own each time.
-fn with_sqlite<T>(
-    program: impl AsyncFn(Rc<dyn Broker>) -> T,
-    check: impl Fn(&T),
-) -> pikake::testing::Report {
+fn on_database<T>(program: impl AsyncFn(Rc<SqliteBroker>) -> T, check: impl Fn(&T)) {
     let scratch = Scratch::new();
-    let number = std::cell::Cell::new(0);
+    let number = Cell::new(0);
     let program = || async {
         number.set(number.get() + 1);
         let path = scratch.path(&format!("{}.db", number.get()));
         let broker = insist(async || SqliteBroker::open(&path).await).await;
         program(Rc::new(broker)).await
     };
-    Injector::new().patience(Duration::from_millis(100)).run(program, |run| {
+    let report = Injector::new().patience(PATIENCE).run(program, |run| {
         check(run.output.as_ref().expect("it waits on traps alone"));
-    })
-}
-
-#[test]
-fn sqlite() {
-    let report = with_sqlite(use_it, check);
+    });
     assert!(report.suspensions >= 8, "{report:?}");
 }
 
 #[test]
-fn sqlite_tidied_up() {
-    let report = with_sqlite(tidy_up, |told| assert_eq!(*told, [(2, 1), (3, 0), (0, 0)]));
-    assert!(report.suspensions >= 8, "{report:?}");
+fn messages() {
+    on_database(use_it, check_messages);
+}
+
+#[test]
+fn tidied_up() {
+    on_database(tidy_up, |told| assert_eq!(*told, [(2, 1), (3, 0), (0, 0)]));
 }
