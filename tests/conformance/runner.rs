@@ -83,7 +83,8 @@ pub(crate) trait Runner {
     /// The events that a body noted.
     fn run<'a, F: Future<Output = ()> + 'a>(body: impl FnOnce(World) -> F + 'a) -> Vec<String> {
         // Boxed, so that a kernel is compiled once for all cases.
-        let body: Box<dyn FnOnce(World) -> Pin<Box<dyn Future<Output = ()> + 'a>> + 'a> =
+        type Boxed<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+        let body: Box<dyn FnOnce(World) -> Boxed<'a> + 'a> =
             Box::new(|world| Box::pin(body(world)));
         match Self::outcome(body) {
             (Ok(()), events) => events,
