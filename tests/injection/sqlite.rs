@@ -1,5 +1,5 @@
-//! The broker of jobs whose thread answers, interrupted at every suspension: no message is lost, and
-//! none is made. The tests of `pikake-jobs` interrupt the other brokers, in virtual time.
+//! The broker of jobs whose thread answers, interrupted at every suspension: no message is lost,
+//! and none is made. The tests of `pikake-jobs` interrupt the other brokers, in virtual time.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

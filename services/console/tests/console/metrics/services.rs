@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::{StatusCode, header::CONTENT_TYPE};
@@ -181,16 +181,19 @@ fn text_has_figures_of_jobs() {
         for number in 0..9 {
             double.delay(number).await.unwrap();
         }
+        let until = Instant::now() + Duration::from_secs(60);
         let text = loop {
             let text = metrics::text().await.unwrap();
-            let runs = of(&text, "pikake_jobs_running", ",job=\"metrics::services::lasts\"");
+            assert!(Instant::now() < until, "{text}");
+            let runs =
+                of(&text, "pikake_jobs_running", ",job=\"console::metrics::services::lasts\"");
             if (of(&text, "pikake_jobs_waiting", ""), runs) == (Some(3.0), Some(1.0)) {
                 break text;
             }
             sleep(Duration::from_millis(1)).await.unwrap();
         };
         check_form(&text);
-        let job = |job: &str| format!(",job=\"metrics::services::{job}\"");
+        let job = |job: &str| format!(",job=\"console::metrics::services::{job}\"");
         let running = |name| of(&text, "pikake_jobs_running", &job(name));
         assert_eq!((running("lasts"), running("double")), (Some(1.0), Some(0.0)), "{text}");
         let ended = |name, outcome: &str| {

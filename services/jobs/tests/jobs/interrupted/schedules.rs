@@ -1,5 +1,5 @@
-//! The leader of the schedules, around its jobs, and each call of [`App::schedules`]. On a broker in
-//! memory of which each call takes a moment.
+//! The leader of the schedules, around its jobs, and each call of [`App::schedules`]. On a broker
+//! in memory of which each call takes a moment.
 
 use std::cell::RefCell;
 use std::rc::Rc;
