@@ -142,7 +142,8 @@ fn fuzz() -> Result {
 }
 
 fn seeds() -> Result {
-    optimised("seeds", &[], &[("PIKAKE_RUNS", RUNS), ("PROPTEST_CASES", RUNS)])
+    let variables = [("PIKAKE_RUNS", RUNS), ("PROPTEST_CASES", RUNS), ("PIKAKE_LONG", "1")];
+    optimised("seeds", &[], &variables)
 }
 
 /// Runs the tests with these names, built with optimisation.

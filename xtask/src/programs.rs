@@ -1,12 +1,7 @@
 //! The test programs of the workspace: cargo builds them, and this program runs them.
 //!
-//! `cargo test` runs one program after another, though those with servers mostly wait. Here they
-//! run beside the others:
-//!
-//! ```text
-//! lane 1   programs that start servers, one after another     ─┐
-//! lane 2   all others, one after another                      ─┴▶ programs that must run alone
-//! ```
+//! `cargo test` runs one program after another, though many of them mostly wait. Here three run at
+//! a time, the longest ones first. Programs that must run alone follow.
 //!
 //! A program's output goes to a file, and is printed when the program has ended.
 
@@ -28,16 +23,24 @@ const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// A program that takes less is not listed among the longest, in seconds.
 const SHOWN: f64 = 5.0;
 
-/// The programs that start RabbitMQ, PostgreSQL, Redis or Chromium: their packages and names.
-const WITH_SERVERS: [(&str, &str); 9] = [
-    ("pikake-amqp", "outages"),
-    ("pikake-amqp", "rabbit"),
-    ("pikake-cli", "cli"),
-    ("pikake-jobs", "conformance"),
-    ("pikake-jobs", "crashes"),
+/// How many programs run at a time.
+const LANES: usize = 3;
+
+/// How many tests run at a time in a program that mostly waits.
+const THREADS: &str = "4";
+
+/// The programs that mostly wait for servers, a browser or processes, the longest first: their
+/// packages and names.
+const WAITING: [(&str, &str); 10] = [
     ("pikake-jobs", "servers"),
-    ("pikake-libraries", "libraries"),
+    ("pikake-jobs", "crashes"),
+    ("pikake-cli", "cli"),
+    ("pikake-jobs", "processes"),
+    ("pikake-jobs", "conformance"),
+    ("pikake-console", "console"),
+    ("pikake-amqp", "rabbit"),
     ("pikake-postgres", "postgres"),
+    ("pikake-libraries", "libraries"),
     ("xtask", "xtask"),
 ];
 
@@ -62,8 +65,15 @@ impl Program {
         list.contains(&(&*self.package, &*self.name))
     }
 
-    pub(crate) fn starts_servers(&self) -> bool {
-        self.is_in(&WITH_SERVERS)
+    /// Whether it mostly waits for servers, a browser or processes.
+    pub(crate) fn mostly_waits(&self) -> bool {
+        self.is_in(&WAITING)
+    }
+
+    /// Its place among all: that in the list, or behind it.
+    fn place(&self) -> usize {
+        let is_it = |listed: &(&str, &str)| *listed == (&*self.package, &*self.name);
+        WAITING.iter().position(is_it).unwrap_or(WAITING.len())
     }
 
     /// The names of its tests that contain one of the filters.
@@ -111,7 +121,7 @@ pub(crate) fn build(options: &[&str]) -> Result<Vec<Program>> {
     let found = messages.lines().filter_map(|line| program(line).transpose());
     let mut programs = found.collect::<Result<Vec<_>>>()?;
     programs.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
-    for (package, name) in WITH_SERVERS.iter().chain(&ALONE) {
+    for (package, name) in WAITING.iter().chain(&ALONE) {
         let is_it = |program: &Program| program.package == *package && program.name == *name;
         if !programs.iter().any(is_it) {
             return Err(format!("there is no test program `{name}` of {package}").into());
@@ -177,22 +187,22 @@ impl Default for Options<'_> {
     }
 }
 
-/// Runs programs in lanes, and returns what each has come to.
+/// Runs programs, some at a time, and returns what each has come to.
 pub(crate) fn run_all(programs: &[&Program], options: &Options) -> Result<Vec<Ended>> {
     fs::create_dir_all(&options.folder)?;
-    let (alone, beside): (Vec<&Program>, Vec<_>) =
+    let (alone, mut others): (Vec<&Program>, Vec<_>) =
         programs.iter().partition(|program| program.is_in(&ALONE));
-    let (servers, others): (Vec<_>, Vec<_>) =
-        beside.into_iter().partition(|program| program.starts_servers());
-    let ended = Mutex::new(Vec::new());
+    others.sort_by_key(|program| program.place());
+    let (next, ended) = (Mutex::new(others.into_iter()), Mutex::new(Vec::new()));
+    let lane = || {
+        let next = || next.lock().expect("no lane panicked").next();
+        std::iter::from_fn(next).try_for_each(|program| run(program, options, &ended))
+    };
     std::thread::scope(|scope| {
-        let lanes = [servers, others].map(|lane| {
-            scope.spawn(|| lane.into_iter().try_for_each(|it| run(it, options, &ended)))
-        });
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
         lanes.into_iter().try_for_each(|lane| lane.join().expect("it does not panic"))
-    })
-    .map_err(|error| error.to_string())?;
-    alone.into_iter().try_for_each(|it| run(it, options, &ended))?;
+    })?;
+    alone.into_iter().try_for_each(|program| run(program, options, &ended))?;
     Ok(ended.into_inner().expect("no lane panicked"))
 }
 
@@ -211,6 +221,9 @@ fn run(
     command.envs(options.variables.iter().map(|(name, value)| (name, value)));
     if program.has_harness {
         command.args(options.arguments);
+    }
+    if program.mostly_waits() {
+        command.env("RUST_TEST_THREADS", THREADS);
     }
     let since = Instant::now();
     let group = Group::start(&mut command).map_err(said)?;

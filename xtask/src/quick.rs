@@ -1,9 +1,9 @@
 //! `cargo xtask quick [COMMIT]`: what a change may have broken, in a few minutes.
 //!
 //! Format and lints of everything; the tests of the packages whose files changed since the commit,
-//! and of those that depend on them; the rules of the project. Programs that start servers run only
-//! for a change of their own package, and the examples of the documentation not at all:
-//! `cargo xtask ci` has them.
+//! and of those that depend on them; the rules of the project. Programs that wait for servers and
+//! processes run only for a change of their own package, and the examples of the documentation not
+//! at all: `cargo xtask ci` has them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(crate) fn quick(arguments: &[String]) -> Result {
         })?;
         let is_chosen = |program: &&Program| {
             let package = &*program.package;
-            let list = if program.starts_servers() { &affected.changed } else { &affected.tested };
+            let list = if program.mostly_waits() { &affected.changed } else { &affected.tested };
             (package, &*program.name) == (FACADE, RULES) || list.contains(package)
         };
         let chosen: Vec<&Program> = built.iter().filter(is_chosen).collect();

@@ -38,10 +38,19 @@ pub(crate) fn is_told_to_end() -> bool {
     flag().load(Ordering::Relaxed)
 }
 
+/// What cargo tells this program of its package. Build scripts that look at these variables would
+/// run again, and all that depends on them be built anew, whenever cargo is called by hand.
+const OF_PACKAGE: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+
 /// Cargo in the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(xtask::root()).args(arguments);
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+        if OF_PACKAGE.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -1,8 +1,8 @@
 //! The servers in simulated worlds: the network fails, servers restart, and one of them may be lost
 //! for ever.
 //!
-//! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test accounts faults` runs ten thousand seeds of each
-//! world.
+//! `PIKAKE_RUNS=10000 cargo test -p pikake-accounts --test accounts faults` runs ten thousand seeds
+//! of each world.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -282,7 +282,7 @@ fn world(sim: &mut Sim, loss: Loss) {
     sim.invariant("money is conserved", move || world.invariant());
 }
 
-const SEEDS: u64 = 15;
+const SEEDS: u64 = 5;
 
 #[test]
 fn transfers_survive_restarts_and_partitions() {
