@@ -78,7 +78,7 @@ fn kills(sim: &Sim, count: u32) -> FaultPlan {
 /// leave them to nobody. Two runs of a job in one process do not take them over one channel.
 #[test]
 fn each_chord_ends_under_kills_and_cuts() {
-    Runs::new("each_chord_ends_under_kills_and_cuts").seeds(30).run(|sim| {
+    Runs::new("each_chord_ends_under_kills_and_cuts").seeds(10).run(|sim| {
         ENDED.take();
         let broker = broker_host(sim);
         for worker in WORKERS {

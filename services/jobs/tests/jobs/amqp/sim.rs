@@ -125,7 +125,7 @@ fn no_confirmed_job_is_lost_under_faults() {
     let twice = Cell::new(0);
     let count_twice =
         || twice.set(twice.get() + DONE.take().values().sum::<u32>().saturating_sub(COUNT));
-    Runs::new("no_confirmed_job_is_lost_under_faults").seeds(40).run(|sim| {
+    Runs::new("no_confirmed_job_is_lost_under_faults").seeds(10).run(|sim| {
         count_twice();
         let broker = broker_host(sim);
         sim.client("sender", send_all);
