@@ -8,7 +8,7 @@ use xtask::budget::{Budget, FILE};
 use xtask::needs::program;
 
 use crate::Result;
-use crate::filters;
+use crate::programs::{self, Program};
 use crate::run::{cargo, within};
 
 const MEMCHECK: Duration = Duration::from_secs(15 * 60);
@@ -24,9 +24,8 @@ const VALGRIND: [&str; 6] = [
     "--errors-for-leak-kinds=definite",
 ];
 
-/// The test binaries with [`TESTS`].
-const BINARIES: [&str; 8] =
-    ["-p", "pikake-traps", "--test", "traps", "-p", "pikake-kernel", "--test", "kernel"];
+/// The test programs with [`TESTS`]: their packages and names.
+const PROGRAMS: [(&str, &str); 2] = [("pikake-traps", "traps"), ("pikake-kernel", "kernel")];
 
 /// The tests of the task cell, of careless kernels, and of other threads' wakes. Two cases of
 /// `bound` leak on purpose, and are left out.
@@ -51,13 +50,19 @@ pub(crate) fn memcheck(arguments: &[String]) -> Result {
         return Err("`memcheck` takes no arguments".into());
     }
     has_valgrind()?;
-    let words: Vec<_> = VALGRIND.iter().map(|word| format!("'{word}'")).collect();
-    let runner = format!("target.'cfg(all())'.runner=[{}]", words.join(","));
-    filters::check(cargo(&["test", "--quiet"]).args(BINARIES), &TESTS)?;
-    let mut command = cargo(&["--config", &runner, "test"]);
-    command.args(BINARIES);
-    // One after another: valgrind runs one thread at a time, and the output stays readable.
-    within(Some(MEMCHECK), command.args(["--", "--test-threads=1"]).args(TESTS))?;
+    let mut programs = programs::build(&[])?;
+    programs.retain(|program| PROGRAMS.contains(&(&*program.package, &*program.name)));
+    for test in TESTS {
+        let has_test = |program: &Program| Ok(!program.tests(&[test.to_owned()])?.is_empty());
+        if !programs.iter().map(has_test).collect::<Result<Vec<_>>>()?.contains(&true) {
+            return Err(format!("no test matches {test}").into());
+        }
+    }
+    for program in &programs {
+        // One after another: valgrind runs one thread at a time, and the output stays readable.
+        let mut command = program.command_under(&VALGRIND);
+        within(Some(MEMCHECK), command.arg("--test-threads=1").args(TESTS))?;
+    }
     println!("memcheck: nothing to report");
     Ok(())
 }

@@ -5,6 +5,7 @@
 //!
 //! A program's output goes to a file, and is printed when the program has ended.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -92,8 +93,15 @@ impl Program {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.file);
-        command.current_dir(&self.folder).stdin(Stdio::null());
+        self.command_under(&[])
+    }
+
+    /// The program, run by another one with these words.
+    pub(crate) fn command_under(&self, words: &[&str]) -> Command {
+        let program = self.file.as_os_str();
+        let mut words = words.iter().map(OsStr::new).chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command.args(words).current_dir(&self.folder).stdin(Stdio::null());
         command
     }
 }
