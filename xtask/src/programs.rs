@@ -84,6 +84,9 @@ impl Program {
         }
         let mut command = self.command();
         let output = command.args(["--list", "--format", "terse"]).args(filters).output()?;
+        if !output.status.success() {
+            return Err(format!("{} --list: {}", self.file.display(), output.status).into());
+        }
         let lines = String::from_utf8_lossy(&output.stdout);
         Ok(lines
             .lines()
@@ -222,7 +225,8 @@ fn run(
 ) -> std::result::Result<(), String> {
     let Program { package, name, .. } = program;
     let said = |error: std::io::Error| format!("{package}, {name}: {error}");
-    let path = options.folder.join(format!("{package}-{name}.txt"));
+    // The name of the file alone tells a library from a program and a test of the same name.
+    let path = options.folder.join(program.file.file_name().unwrap_or_default());
     let file = File::create(&path).map_err(said)?;
     let mut command = program.command();
     command.stderr(file.try_clone().map_err(said)?).stdout(file);

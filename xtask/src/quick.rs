@@ -120,7 +120,10 @@ impl Package {
     /// Whether what it is made of, as opposed to its tests, is in the file.
     fn is_made_of(&self, file: &str) -> bool {
         let below = file.strip_prefix(&*self.folder).unwrap_or(file).trim_start_matches('/');
-        below.starts_with("src/") || ["Cargo.toml", "Cargo.lock"].contains(&below)
+        // All packages include the helpers of tests by path.
+        let folders = ["src/", "tests/support/"];
+        folders.iter().any(|folder| below.starts_with(folder))
+            || ["Cargo.toml", "Cargo.lock"].contains(&below)
     }
 }
 
@@ -209,6 +212,7 @@ mod tests {
         assert_eq!(tested("services/rpc/src/lib.rs"), ["cli", "pikake", "rpc"]);
         assert_eq!(tested("net/src/lib.rs"), ["cli", "jobs", "net", "pikake", "rpc"]);
         assert_eq!(tested("src/lib.rs"), ["cli", "jobs", "net", "pikake", "rpc"]);
+        assert_eq!(tested("tests/support/mod.rs"), ["cli", "jobs", "net", "pikake", "rpc"]);
     }
 
     #[test]
