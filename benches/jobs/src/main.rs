@@ -5,7 +5,7 @@
 //! pikake-jobs-bench bare-publish|bare-work|bare-latency|bare-answer <port> <vhost> <number>
 //! ```
 //!
-//! Who measures itself prints one line of JSON: seconds, and processor time of this process in
+//! A command that measures prints one line of JSON: seconds, and processor time of the process in
 //! microseconds. Workers (and `endless`, which publishes) run until they are killed; `number` is
 //! their concurrency, or prefetch. `alone` publishes and works in one process.
 
