@@ -4,7 +4,7 @@
 //! a borrow, changes the table and ends the borrow. Only then the method drops the waiters that the
 //! table has released, and calls wakers ([`Local::call_wakers`]).
 
-mod execute;
+mod contract;
 mod inspect;
 mod pace;
 mod shutdown;
@@ -29,8 +29,9 @@ use crate::driver::{Driver, Event};
 use crate::inspect::{Listed, records_steps};
 use crate::observe::Observer;
 use crate::pick::Pick;
+use crate::places::{Queues, Sockets, Timers};
 use crate::recorder::Recorder;
-use crate::tables::{Queues, Sockets, Tasks, Timers};
+use crate::tasks::Tasks;
 use crate::watchdog::{Pulse, Watched, watch};
 use pace::Pace;
 
@@ -209,7 +210,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// The number of waits that have an entry in a table.
     pub(crate) fn wait_count(&self) -> usize {
-        self.timers.borrow().wait_count()
+        self.timers.borrow().moments.len()
             + self.queues.borrow().wait_count()
             + self.sockets.borrow().wait_count()
     }

@@ -222,8 +222,8 @@ impl Ring {
         let what = slot.what.load(Ordering::Acquire);
         let place = slot.place.get()?;
         let took = (what >> TOOK_SHIFT).checked_sub(1).map(|ticks| rate.duration_floor(ticks));
-        let kind = u32::from((what >> KIND_SHIFT) as u8).checked_sub(1);
-        let wait = kind.and_then(TrapKind::from_number).map(|kind| (kind, place));
+        let kind = TrapKind::from_number(u32::from((what >> KIND_SHIFT) as u8));
+        let wait = kind.map(|kind| (kind, place));
         let ended = |exit| What::Ended { took, exit, place };
         let what = match Code::ALL.get(usize::from(what as u8))? {
             Code::Spawned => What::Spawned { place },

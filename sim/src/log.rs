@@ -49,10 +49,10 @@ impl LogEvent {
             EventKind::Stepping(task) => (1, [task.0, 0, 0]),
             EventKind::Trapped(task, kind, place) => {
                 let place = u64::from(place.line()) << 32 | u64::from(place.column());
-                (2, [task.0, *kind as u64, place])
+                (2, [task.0, mix(MIX_START, kind.name().as_bytes()), place])
             }
             EventKind::Answered(task, kind, is_interrupted) => {
-                (3, [task.0, *kind as u64, u64::from(*is_interrupted)])
+                (3, [task.0, mix(MIX_START, kind.name().as_bytes()), u64::from(*is_interrupted)])
             }
             EventKind::Exited(task, exit) => (4, [task.0, *exit as u64, 0]),
             EventKind::Packet(name, from, length) => {

@@ -5,10 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at};
 
 use crate::name::Name;
-use crate::signals::{Signals, signal};
 
 /// A reusable barrier, at which a fixed number of tasks wait for each other.
 ///
@@ -79,7 +78,7 @@ impl Barrier {
             let round = self.rounds.get();
             // An interrupted task leaves the wait queue at once, so the length counts waiters only.
             while self.waiters.len() + 1 < self.size {
-                signal(self, place).await?;
+                park_at(self, place).await?;
                 if self.rounds.get() != round {
                     return Ok(false);
                 }
@@ -101,7 +100,7 @@ impl Barrier {
     }
 }
 
-impl Signals for Barrier {
+impl Queued for Barrier {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }

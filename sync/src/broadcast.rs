@@ -11,11 +11,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{About, Interrupted, KernelTrap, WaitQueue};
+use pikake_traps::{About, Interrupted, KernelTrap, Park, Queued, WaitQueue, park_at};
 
 use crate::error::TryGetError;
 use crate::name::Name;
-use crate::signals::{Signal, Signals, signal};
 
 /// Creates a channel in which every receiver gets every item that is sent after its creation.
 ///
@@ -108,7 +107,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Signals for Shared<T> {
+impl<T> Queued for Shared<T> {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }
@@ -188,7 +187,7 @@ pub struct Receiver<T> {
     /// The number of the next item to receive.
     next: u64,
     /// The wait of the stream.
-    wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
+    wait: Option<KernelTrap<Park<Rc<Shared<T>>>>>,
 }
 
 impl<T: Clone> Receiver<T> {
@@ -216,7 +215,7 @@ impl<T: Clone> Receiver<T> {
                     Ok(item) => return Ok(Some(item)),
                     Err(TryRecvError::Lagged(missed)) => return Err(RecvError::Lagged(missed)),
                     Err(TryRecvError::Closed) => return Ok(None),
-                    Err(TryRecvError::Empty) => signal(&*self.shared, place).await?,
+                    Err(TryRecvError::Empty) => park_at(&*self.shared, place).await?,
                 }
             }
         }
@@ -265,7 +264,7 @@ impl<T: Clone> Stream for Receiver<T> {
                 Err(TryRecvError::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
                 Err(TryRecvError::Closed) => None,
                 Err(TryRecvError::Empty) => {
-                    this.wait = Some(signal(this.shared.clone(), place));
+                    this.wait = Some(park_at(this.shared.clone(), place));
                     continue;
                 }
             });

@@ -7,11 +7,10 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::Poll;
 
-use pikake_traps::{About, Interrupted, WaitQueue, shield};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at, shield};
 
 use crate::mutex::MutexGuard;
 use crate::name::Name;
-use crate::signals::{Signals, signal};
 
 /// A condition variable: waits for a change of a [`Mutex`](crate::Mutex)'s value.
 ///
@@ -93,7 +92,7 @@ impl Condvar {
         place: &'static Location<'static>,
     ) -> Result<MutexGuard<'a, T>, WaitInterrupted<'a, T>> {
         let mutex = guard.mutex();
-        let mut wait = signal(self, place);
+        let mut wait = park_at(self, place);
         // The wait begins before the lock is free, so no notification in between is missed.
         let begun = poll_fn(|cx| Poll::Ready(Pin::new(&mut wait).poll(cx))).await;
         drop(guard);
@@ -169,7 +168,7 @@ impl Drop for Notified<'_> {
     }
 }
 
-impl Signals for Condvar {
+impl Queued for Condvar {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }

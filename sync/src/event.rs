@@ -5,10 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at};
 
 use crate::name::Name;
-use crate::signals::{Signals, signal};
 
 /// A flag that tasks wait for.
 ///
@@ -94,7 +93,7 @@ impl Event {
         async move {
             let before = self.count.get();
             while !self.is_set.get() && self.count.get() == before {
-                signal(self, place).await?;
+                park_at(self, place).await?;
             }
             Ok(())
         }
@@ -106,7 +105,7 @@ impl Event {
     }
 }
 
-impl Signals for Event {
+impl Queued for Event {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }

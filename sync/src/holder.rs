@@ -14,8 +14,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use pikake_traps::{
-    About, Builder, Interrupted, SeenWait, TaskMark, TaskRef, TrapKind, WaitQueue, current, sleep,
-    yield_now,
+    About, Builder, Interrupted, SeenWait, TaskMark, TaskRef, WaitQueue, current, sleep, yield_now,
 };
 
 /// How long a task waits for a lock of its own before a warning, if another branch may release the
@@ -107,7 +106,7 @@ pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'stati
             return Ok(());
         }
         sleep(OWN_LOCK_REPORT).await?;
-        if !task.is_ended() && task.last_wait() == Some((TrapKind::Park, awaited_at)) {
+        if !task.is_ended() && task.last_wait().is_some_and(|(_, place)| place == awaited_at) {
             tracing::warn!(
                 task = task.id().0,
                 waits_at = %awaited_at,
@@ -132,7 +131,7 @@ async fn waits_only_at(
         yield_now().await?;
     }
     let waits = task.seen_waits();
-    let [SeenWait { trap: TrapKind::Park, place, about: Some(about), .. }] = &*waits else {
+    let [SeenWait { place, about: Some(about), .. }] = &*waits else {
         return Ok(false);
     };
     Ok(*place == awaited_at && about.text() == lock && !task.has_wakers())

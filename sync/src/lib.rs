@@ -79,7 +79,6 @@ mod reentrant;
 mod rwlock;
 mod semaphore;
 pub mod shared;
-mod signals;
 mod store;
 mod wait_group;
 pub mod watch;

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
@@ -77,7 +77,9 @@ impl Default for Lock {
     }
 }
 
-impl PermitRequest for &Lock {
+impl PermitRequest for &Lock {}
+
+impl Queued for Lock {
     #[inline]
     fn queue(&self) -> &WaitQueue {
         &self.permit

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::error::{PutError, TryGetError};
 use crate::permits::PermitRequest;
@@ -265,7 +265,9 @@ impl<T> ItemRequest for SharedGetRequest<T> {
     }
 }
 
-impl<T> PermitRequest for SharedGetRequest<T> {
+impl<T> PermitRequest for SharedGetRequest<T> {}
+
+impl<T> Queued for SharedGetRequest<T> {
     fn queue(&self) -> &WaitQueue {
         self.0.queue.getters()
     }

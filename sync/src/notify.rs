@@ -11,7 +11,7 @@ use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::task::Poll;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::name::Name;
 use crate::permits::{PermitRequest, Taking};
@@ -203,7 +203,9 @@ struct One<'a> {
     round: u64,
 }
 
-impl PermitRequest for One<'_> {
+impl PermitRequest for One<'_> {}
+
+impl Queued for One<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.notify.permits
     }

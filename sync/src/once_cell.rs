@@ -5,10 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, TaskMark, WaitQueue, shown_at};
+use pikake_traps::{About, Interrupted, Queued, TaskMark, WaitQueue, park_at, shown_at};
 
 use crate::name::Name;
-use crate::signals::{Signals, signal};
 
 /// A value that is initialised once, by the first task that needs it; the others wait for it.
 ///
@@ -129,7 +128,7 @@ impl<T> OnceCell<T> {
                 if !self.is_being_made.get() {
                     break;
                 }
-                signal(self, place).await?;
+                park_at(self, place).await?;
             }
             let making = Making::begin(self);
             let value = shown_at(make(), place).await?;
@@ -164,7 +163,7 @@ impl<T> Drop for Making<'_, T> {
     }
 }
 
-impl<T> Signals for OnceCell<T> {
+impl<T> Queued for OnceCell<T> {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }

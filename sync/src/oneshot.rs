@@ -10,10 +10,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use pikake_traps::{About, Interrupted, KernelTrap, WaitQueue};
+use pikake_traps::{About, Interrupted, KernelTrap, Park, Queued, WaitQueue, park_at};
 
 use crate::name::Name;
-use crate::signals::{Signal, Signals, signal};
 
 /// A channel for one item.
 ///
@@ -46,7 +45,7 @@ struct Shared<T> {
     name: Cell<Name>,
 }
 
-impl<T> Signals for Shared<T> {
+impl<T> Queued for Shared<T> {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }
@@ -105,7 +104,7 @@ impl<T> Drop for Sender<T> {
 #[must_use = "nothing is received until it is awaited"]
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
-    wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
+    wait: Option<KernelTrap<Park<Rc<Shared<T>>>>>,
 }
 
 impl<T> Receiver<T> {
@@ -133,7 +132,7 @@ impl<T> Future for Receiver<T> {
         let this = &mut *self;
         let place = Location::caller();
         while this.wait.is_some() || !this.shared.is_sender_gone.get() {
-            let wait = || signal(this.shared.clone(), place);
+            let wait = || park_at(this.shared.clone(), place);
             match Pin::new(this.wait.get_or_insert_with(wait)).poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(answer) => {

@@ -8,52 +8,14 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pikake_traps::{About, Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+use pikake_traps::{Interrupted, KernelTrap, Queued, TakeTrap, take_at};
 
 /// A request for permits of a queue.
-pub(crate) trait PermitRequest: Clone {
-    /// The queue that has the permits.
-    fn queue(&self) -> &WaitQueue;
-
+pub(crate) trait PermitRequest: Queued + Clone {
     /// The number of permits.
     #[inline]
     fn count(&self) -> usize {
         1
-    }
-
-    /// A description of the permits' owner, for listings of waits.
-    fn about(&self) -> About;
-
-    /// Frees the permits granted to a waiter that left without collecting them.
-    fn left(&self) {
-        self.queue().recover();
-        self.queue().serve();
-    }
-}
-
-/// The trap that takes permits.
-struct Take<P>(P);
-
-impl<P: PermitRequest> Trap for Take<P> {
-    type Answer = Result<(), Interrupted>;
-    type Given = ();
-
-    #[inline]
-    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Take(self.0.queue(), self.0.count())
-    }
-
-    #[inline]
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-
-    fn about(&self) -> Option<About> {
-        Some(self.0.about())
-    }
-
-    fn left(&mut self) {
-        self.0.left();
     }
 }
 
@@ -62,7 +24,7 @@ pub(crate) struct Taking<P: PermitRequest>(Stage<P>);
 
 enum Stage<P: PermitRequest> {
     New(P),
-    Waiting(KernelTrap<Take<P>>),
+    Waiting(KernelTrap<TakeTrap<P>>),
     Ended,
 }
 
@@ -100,13 +62,13 @@ impl<P: PermitRequest> Taking<P> {
         place: &'static Location<'static>,
     ) -> Poll<Result<P, Interrupted>> {
         if let Stage::New(permits) = &self.0 {
-            self.0 = Stage::Waiting(kernel_trap_at(Take(permits.clone()), place));
+            self.0 = Stage::Waiting(take_at(permits.clone(), permits.count(), place));
         }
         let Stage::Waiting(trap) = &mut self.0 else {
             panic!("a wait for permits (at {place}) was polled after it had ended")
         };
         let answer = ready!(Pin::new(&mut *trap).poll(cx));
-        let permits = trap.trap().0.clone();
+        let permits = trap.trap().of().clone();
         self.0 = Stage::Ended;
         Poll::Ready(answer.map(|()| permits))
     }

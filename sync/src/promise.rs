@@ -5,10 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at};
 
 use crate::name::Name;
-use crate::signals::{Signals, signal};
 
 /// A value that is set once, for any number of waiters.
 ///
@@ -93,7 +92,7 @@ impl<T> Promise<T> {
                 if let Some(value) = self.get() {
                     return Ok(value);
                 }
-                signal(self, place).await?;
+                park_at(self, place).await?;
             }
         }
     }
@@ -104,7 +103,7 @@ impl<T> Promise<T> {
     }
 }
 
-impl<T> Signals for Promise<T> {
+impl<T> Queued for Promise<T> {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }

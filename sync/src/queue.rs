@@ -20,12 +20,11 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{About, Interrupted, WaitQueue, timed};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at, timed};
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
 use crate::name::Name;
 use crate::pending::Pending;
-use crate::signals::{Signals, signal};
 use crate::store::{Fifo, Lifo, Smallest, Store};
 
 pub(crate) mod waits;
@@ -362,7 +361,7 @@ impl<S: Store> AnyQueue<S> {
         async move {
             let before = self.rounds.get();
             while self.unfinished.get() > 0 && self.rounds.get() == before {
-                signal(JoinWait(self), place).await?;
+                park_at(JoinWait(self), place).await?;
             }
             Ok(())
         }
@@ -540,7 +539,7 @@ impl<S: Store> Drop for GrantPutterOnDrop<'_, S> {
 /// A wait until all items are done.
 struct JoinWait<'a, S: Store>(&'a AnyQueue<S>);
 
-impl<S: Store> Signals for JoinWait<'_, S> {
+impl<S: Store> Queued for JoinWait<'_, S> {
     fn queue(&self) -> &WaitQueue {
         &self.0.joiners
     }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
@@ -260,7 +260,9 @@ impl Gate {
 #[derive(Clone)]
 struct ReadRequest<'a>(&'a Gate);
 
-impl PermitRequest for ReadRequest<'_> {
+impl PermitRequest for ReadRequest<'_> {}
+
+impl Queued for ReadRequest<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.0.readers
     }
@@ -279,7 +281,9 @@ impl PermitRequest for ReadRequest<'_> {
 #[derive(Clone)]
 struct WriteRequest<'a>(&'a Gate);
 
-impl PermitRequest for WriteRequest<'_> {
+impl PermitRequest for WriteRequest<'_> {}
+
+impl Queued for WriteRequest<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.0.writers
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::name::Name;
 use crate::permits::{PermitRequest, take};
@@ -173,12 +173,14 @@ struct Request<'a> {
 }
 
 impl PermitRequest for Request<'_> {
-    fn queue(&self) -> &WaitQueue {
-        &self.semaphore.permits
-    }
-
     fn count(&self) -> usize {
         self.count
+    }
+}
+
+impl Queued for Request<'_> {
+    fn queue(&self) -> &WaitQueue {
+        &self.semaphore.permits
     }
 
     fn about(&self) -> About {

@@ -6,10 +6,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at};
 
 use crate::name::Name;
-use crate::signals::{Signals, signal};
 
 /// A count of running operations; tasks wait until it is zero.
 ///
@@ -116,7 +115,7 @@ impl WaitGroup {
         async move {
             let before = self.zeros.get();
             while self.count.get() > 0 && self.zeros.get() == before {
-                signal(self, place).await?;
+                park_at(self, place).await?;
             }
             Ok(())
         }
@@ -128,7 +127,7 @@ impl WaitGroup {
     }
 }
 
-impl Signals for WaitGroup {
+impl Queued for WaitGroup {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }

@@ -9,10 +9,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{About, Interrupted, KernelTrap, WaitQueue};
+use pikake_traps::{About, Interrupted, KernelTrap, Park, Queued, WaitQueue, park_at};
 
 use crate::name::Name;
-use crate::signals::{Signal, Signals, signal};
 
 /// Creates a channel for a value that changes. Receivers see the last state and skip those that
 /// they missed.
@@ -48,7 +47,7 @@ struct Shared<T> {
     name: Cell<Name>,
 }
 
-impl<T> Signals for Shared<T> {
+impl<T> Queued for Shared<T> {
     fn queue(&self) -> &WaitQueue {
         &self.waiters
     }
@@ -137,7 +136,7 @@ pub struct Receiver<T> {
     /// The number of the last change that the receiver has seen.
     seen: u64,
     /// The wait of the stream.
-    wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
+    wait: Option<KernelTrap<Park<Rc<Shared<T>>>>>,
 }
 
 impl<T> Receiver<T> {
@@ -168,7 +167,7 @@ impl<T> Receiver<T> {
                 if self.shared.is_sender_gone.get() {
                     return Ok(false);
                 }
-                signal(&*self.shared, place).await?;
+                park_at(&*self.shared, place).await?;
             }
         }
     }
@@ -231,7 +230,7 @@ impl<T: Clone> Stream for Receiver<T> {
             if this.shared.is_sender_gone.get() {
                 return Poll::Ready(None);
             }
-            this.wait = Some(signal(this.shared.clone(), place));
+            this.wait = Some(park_at(this.shared.clone(), place));
         }
     }
 }

@@ -26,8 +26,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_traps::{
-    About, Builder, Interrupted, KernelTrap, Task, TaskError, TaskId, TaskRef, Trap, Wait,
-    WaitQueue, kernel_trap_at,
+    About, Builder, Interrupted, KernelTrap, Park, Queued, Task, TaskError, TaskId, TaskRef,
+    WaitQueue, park_at,
 };
 
 use crate::error::GroupEnded;
@@ -216,8 +216,11 @@ impl<T: 'static> Members<T> {
     }
 
     /// Waits for the next end of a member. Listings show the wait at `place`.
-    pub(crate) fn next_end(&self, place: &'static Location<'static>) -> KernelTrap<NextEnd<'_, T>> {
-        kernel_trap_at(NextEnd(self), place)
+    pub(crate) fn next_end(
+        &self,
+        place: &'static Location<'static>,
+    ) -> KernelTrap<Park<Joiners<'_, T>>> {
+        park_at(Joiners(self), place)
     }
 
     /// The tasks for whose ends the joiner waits: those of the members, and of the daemons once the
@@ -279,29 +282,20 @@ impl<T: 'static> Members<T> {
     }
 }
 
-/// The trap that waits for the next end of a member.
-pub(crate) struct NextEnd<'a, T>(&'a Members<T>);
+/// The joiners of a group, each of which waits for the next end of a member.
+pub(crate) struct Joiners<'a, T>(&'a Members<T>);
 
-impl<T: 'static> Trap for NextEnd<'_, T> {
-    type Answer = Result<(), Interrupted>;
-    type Given = ();
-
-    #[inline]
-    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Park(&self.0.ends)
+impl<T: 'static> Queued for Joiners<'_, T> {
+    fn queue(&self) -> &WaitQueue {
+        &self.0.ends
     }
 
-    #[inline]
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-
-    fn about(&self) -> Option<About> {
+    fn about(&self) -> About {
         let awaited = self.0.awaited();
         let text = format!("task group made at {}, {} running", self.0.made_at, awaited.len());
         let about = About::new(text);
         // The end of a member that comes later would end the wait as well.
-        Some(if self.0.is_complete() { about.owned_by(awaited) } else { about })
+        if self.0.is_complete() { about.owned_by(awaited) } else { about }
     }
 }
 

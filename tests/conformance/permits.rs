@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use pikake::traps::{Trap, Wait, WaitQueue, kernel_trap, take};
+use pikake::traps::{About, Queued, WaitQueue, take, take_at};
 use pikake::{Interrupted, Task, current, shield, sleep, spawn, timeout_after, yield_now};
 
 use crate::runner::{Runner, World, describe, ms, on_every_kernel, poll_once};
@@ -545,20 +546,19 @@ fn a_destructor_gives_permits_to_those_that_wait<R: Runner>() {
     assert_eq!(events, ["0 next: ok"]);
 }
 
-/// A trap that takes permits, and serves nobody when it is taken back.
+/// A queue whose waiters serve nobody when they leave.
 struct Selfish<'a>(&'a WaitQueue);
 
-impl Trap for Selfish<'_> {
-    type Answer = Result<(), Interrupted>;
-    type Given = ();
-
-    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Take(self.0, 1)
+impl Queued for Selfish<'_> {
+    fn queue(&self) -> &WaitQueue {
+        self.0
     }
 
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
+    fn about(&self) -> About {
+        About::new("a permit")
     }
+
+    fn left(&self) {}
 }
 
 /// Permits that a dropped wait did not collect are free; whoever takes the wait back serves the
@@ -566,7 +566,7 @@ impl Trap for Selfish<'_> {
 fn permits_of_a_dropped_trap_await_serve<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(0);
-        let mut selfish = [kernel_trap(Selfish(&queue)), kernel_trap(Selfish(&queue))];
+        let mut selfish = [(); 2].map(|()| take_at(Selfish(&queue), 1, Location::caller()));
         for wait in &mut selfish {
             assert!(poll_once(wait).await.is_pending());
         }

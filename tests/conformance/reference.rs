@@ -13,12 +13,12 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use pikake::kernel::{FOREIGN_GRACE, SHUTDOWN_GRACE, SLOW_CLEANUP};
-use pikake::time::{Deadline, Rate, Ticks, TimerKey};
+use pikake::time::{Rate, Ticks};
 use pikake::traps::{
-    Addresses, Attempt, Begun, BlockingCall, Closed, Collected, Disarmed, Graces, Home,
-    Interrupted, Local, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError,
-    TaskId, TaskRef, TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, WaiterList, borrowing,
-    door, system_random, system_thread,
+    Addresses, Attempt, BlockingCall, Closed, Graces, Home, Interrupted, Local, Message,
+    OpenSocket, Opened, Outside, Parked, Passed, Quotas, Reply, SocketId, TaskError, TaskId,
+    TaskRef, TrapHandler, WaitKey, WaitPlace, WaitQueue, Waiter, WaiterList, borrowing, door,
+    system_random, system_thread,
 };
 
 /// One tick is one nanosecond.
@@ -31,10 +31,10 @@ const MOST_TURNS: u32 = 100_000;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Event {
     Moment(u64),
-    /// A signal of this queue.
-    SignalOf(u32),
-    /// So many permits of this queue.
-    PermitsOf(u32, usize),
+    /// The deadline of a scope.
+    Deadline(u64),
+    /// A turn in the queue of this number, with so many permits.
+    TurnIn(u32, usize),
     EndOf(TaskId),
     Happened,
 }
@@ -43,6 +43,8 @@ enum Event {
 struct Waiting {
     event: Event,
     waiter: Waiter,
+    /// Of a deadline that has passed.
+    passed: Option<(u64, Ticks)>,
 }
 
 #[derive(Default, Debug)]
@@ -54,10 +56,7 @@ struct State {
     tasks: BTreeMap<TaskId, TaskRef>,
     doomed: VecDeque<(TaskRef, Interrupted)>,
     /// By number, in the order in which the waits began.
-    waits: BTreeMap<u32, Waiting>,
-    /// Armed deadlines of scopes, by number.
-    deadlines: BTreeMap<u32, (u64, Waiter)>,
-    passed: BTreeMap<u32, Disarmed>,
+    waits: BTreeMap<u64, Waiting>,
 }
 
 impl State {
@@ -67,25 +66,27 @@ impl State {
     }
 
     fn add(&mut self, event: Event, waiter: &Waiter) -> WaitKey {
-        let number = self.number();
-        self.waits.insert(number, Waiting { event, waiter: waiter.clone() });
-        WaitKey(number.into())
+        let number = self.number().into();
+        self.waits.insert(number, Waiting { event, waiter: waiter.clone(), passed: None });
+        WaitKey(number)
     }
 
-    fn moment(&self, until: Until) -> u64 {
-        match until {
-            Until::After(length) => self.now.saturating_add(RATE.ticks_ceil(length)),
-            Until::At(deadline) => deadline.ticks().get(),
-        }
+    /// The moments of the waits, each with its number, the soonest first. `of` gives the moment of
+    /// an event.
+    fn moments(&self, of: fn(Event) -> Option<u64>) -> Vec<(u64, u64)> {
+        let all = self.waits.iter().filter_map(|(number, wait)| Some((of(wait.event)?, *number)));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        all
     }
 
     /// The next moment at which something is due.
     fn next_moment(&self) -> Option<u64> {
-        let sleeps = self.waits.values().filter_map(|wait| match wait.event {
-            Event::Moment(at) => Some(at),
+        let next = self.moments(|event| match event {
+            Event::Moment(at) | Event::Deadline(at) => Some(at),
             _ => None,
         });
-        sleeps.chain(self.deadlines.values().map(|(at, _)| *at)).min()
+        next.first().map(|(at, _)| *at)
     }
 
     /// Satisfies the first waits for an event, `most` at most; returns their number.
@@ -100,13 +101,11 @@ impl State {
     }
 
     fn fire_sleeps(&mut self, local: &Local) {
-        let due = self.waits.iter().filter_map(|(number, wait)| match wait.event {
-            Event::Moment(at) if at <= self.now => Some((at, *number)),
+        let sleeps = self.moments(|event| match event {
+            Event::Moment(at) => Some(at),
             _ => None,
         });
-        let mut due: Vec<_> = due.collect();
-        due.sort_unstable();
-        for (_, number) in due {
+        for (_, number) in sleeps.into_iter().filter(|(at, _)| *at <= self.now) {
             let wait = self.waits.get_mut(&number).expect("listed above");
             wait.event = Event::Happened;
             local.notify(&wait.waiter);
@@ -114,13 +113,14 @@ impl State {
     }
 
     fn pass_deadlines(&mut self, local: &Local) {
-        let due = self.deadlines.iter().filter(|(_, (at, _))| *at <= self.now);
-        let mut due: Vec<_> = due.map(|(number, (at, _))| (*at, *number)).collect();
-        due.sort_unstable();
-        for (_, number) in due {
-            let (_, waiter) = self.deadlines.remove(&number).expect("listed above");
-            let passed = Some((local.deadline_passed(&waiter), Ticks::new(self.now)));
-            self.passed.insert(number, Disarmed { waiter, passed });
+        let deadlines = self.moments(|event| match event {
+            Event::Deadline(at) => Some(at),
+            _ => None,
+        });
+        for (_, number) in deadlines.into_iter().filter(|(at, _)| *at <= self.now) {
+            let wait = self.waits.get_mut(&number).expect("listed above");
+            wait.event = Event::Happened;
+            wait.passed = Some((local.deadline_passed(&wait.waiter), Ticks::new(self.now)));
         }
     }
 }
@@ -174,6 +174,7 @@ impl Reference {
     pub(crate) fn shutdown(&self) {
         self.inside(|kernel| {
             kernel.with(|state| state.is_closing = true);
+            kernel.local.close();
             for task in kernel.newest_first() {
                 task.request_cancel(Interrupted::cancelled("the kernel is being shut down"));
             }
@@ -200,8 +201,12 @@ impl Reference {
         self.kernel.with(|state| state.now = state.now.saturating_add(RATE.ticks_ceil(length)));
     }
 
-    pub(crate) fn tasks_and_waits_left(&self) -> (usize, usize) {
-        self.kernel.with(|state| (state.tasks.len(), state.deadlines.len() + state.passed.len()))
+    pub(crate) fn tasks_and_deadlines_left(&self) -> (usize, usize) {
+        self.kernel.with(|state| {
+            let is_deadline =
+                |wait: &&Waiting| matches!(wait.event, Event::Deadline(_)) || wait.passed.is_some();
+            (state.tasks.len(), state.waits.values().filter(is_deadline).count())
+        })
     }
 }
 
@@ -221,29 +226,8 @@ impl Naive {
         work(&mut self.state.borrow_mut())
     }
 
-    /// The number of a queue, and one waiter more in it: for permits, or for a signal.
-    fn enter(&self, queue: &WaitQueue, is_for_permits: bool) -> u32 {
-        queue.join_kernel(self.local.home().id());
-        let number = queue.waiters().first;
-        let is_other = |wait: &Waiting| match wait.event {
-            Event::SignalOf(of) => is_for_permits && of == number,
-            Event::PermitsOf(of, _) => !is_for_permits && of == number,
-            _ => false,
-        };
-        assert!(
-            !self.with(|state| state.waits.values().any(is_other)),
-            "a wait queue cannot serve waiters for signals and for permits at once"
-        );
-        let WaiterList { mut first, last } = queue.waiters();
-        if first == WaiterList::NONE {
-            first = self.with(State::number);
-        }
-        queue.waiters_added(1, WaiterList { first, last });
-        first
-    }
-
     /// So many waiters have left a queue.
-    fn leave(&self, queue: &WaitQueue, count: usize) {
+    fn removed(&self, queue: &WaitQueue, count: usize) {
         queue.waiters_removed(count, queue.waiters());
     }
 
@@ -333,112 +317,76 @@ impl TrapHandler for Naive {
     }
 
     // ANCHOR: waits
-    fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun {
-        let event = match wait {
-            Wait::Sleep(until) | Wait::Elapse(until) => {
-                let (at, now) = self.with(|state| (state.moment(until), state.now));
-                match (at <= now, wait) {
-                    (true, Wait::Sleep(_)) => return Begun::NextStep,
-                    (true, _) => return Begun::Answered,
-                    (false, _) => Event::Moment(at),
+    fn park(&self, place: WaitPlace<'_>, waiter: &Waiter) -> Parked {
+        let event = match place {
+            WaitPlace::Moment(at) => Event::Moment(at.get()),
+            WaitPlace::Deadline(at, _) => Event::Deadline(at.get()),
+            WaitPlace::Queue(queue, permits) => {
+                let WaiterList { mut first, last } = queue.waiters();
+                if first == WaiterList::NONE {
+                    first = self.with(State::number);
                 }
+                queue.waiters_added(1, WaiterList { first, last });
+                Event::TurnIn(first, permits)
             }
-            Wait::Park(queue) => Event::SignalOf(self.enter(queue, false)),
-            Wait::Take(queue, count) => {
-                queue.join_kernel(self.local.home().id());
-                if queue.try_take(count) {
-                    return Begun::Answered;
-                }
-                Event::PermitsOf(self.enter(queue, true), count)
-            }
-            Wait::Join(task) if task.is_ended() => return Begun::Answered,
-            Wait::Join(task) => Event::EndOf(task.id()),
-            Wait::Attempt(_, _, outcome) => {
+            WaitPlace::End(task) => Event::EndOf(task.id()),
+            WaitPlace::Socket(_, _, outcome) => {
                 outcome.set(Err(Closed.into()));
-                return Begun::Answered;
+                return Parked::Satisfied;
             }
-            _ => return Begun::Never,
         };
-        Begun::Entry(self.with(|state| state.add(event, waiter)))
+        Parked::Waits(self.with(|state| state.add(event, waiter)))
     }
 
-    fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
-        let number = key.0 as u32;
-        let (collected, left) = self.with(|state| {
-            let wait = state.waits.get_mut(&number).expect("it was not collected before");
-            if wait.event == Event::Happened {
-                let left = state.waits.remove(&number).map(|wait| wait.waiter);
-                return (Collected::Answered, left);
-            }
-            let before = std::mem::replace(&mut wait.waiter, waiter.clone());
-            (Collected::Pending, Some(before))
+    fn collect(&self, place: WaitPlace<'_>, key: WaitKey, waiter: &Waiter) -> Parked {
+        let is_pending = self.with(|state| {
+            let wait = state.waits.get_mut(&key.0).expect("it was not collected before");
+            let is_pending = wait.event != Event::Happened;
+            // The waiter of a passed deadline is the one that was notified.
+            is_pending.then(|| std::mem::replace(&mut wait.waiter, waiter.clone()))
         });
-        drop(left);
-        if let (Wait::Take(queue, count), Collected::Answered) = (wait, collected) {
-            queue.collected(count);
+        if is_pending.is_some() {
+            return Parked::Waits(key);
         }
-        collected
+        self.leave(place, key);
+        Parked::Satisfied
     }
 
-    fn withdraw(&self, wait: Wait<'_>, key: WaitKey) {
-        let left = self.with(|state| state.waits.remove(&(key.0 as u32)));
-        let has_happened = left.as_ref().is_some_and(|left| left.event == Event::Happened);
-        match wait {
-            Wait::Park(queue) if has_happened => {
-                self.notify(queue, 1);
+    fn leave(&self, place: WaitPlace<'_>, key: WaitKey) -> bool {
+        let wait = self.with(|state| state.waits.remove(&key.0)).expect("an entry of this kernel");
+        let Waiting { event, waiter, passed } = wait;
+        let has_happened = event == Event::Happened;
+        match place {
+            WaitPlace::Queue(queue, _) => self.removed(queue, usize::from(!has_happened)),
+            WaitPlace::Deadline(_, to) => {
+                *to = passed.map(|(number, at)| Passed { number, at, waiter });
             }
-            Wait::Take(queue, count) if has_happened => queue.returned(count),
-            Wait::Park(queue) | Wait::Take(queue, _) => self.leave(queue, 1),
-            _ => {}
+            WaitPlace::Moment(_) | WaitPlace::End(_) | WaitPlace::Socket(..) => {}
         }
-        drop(left);
-        self.local.call_wakers();
+        has_happened
     }
 
     // ANCHOR_END: waits
 
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
-        let event = Event::SignalOf(queue.waiters().first);
-        let notified = self.with(|state| state.happen(event, count, &self.local));
-        self.leave(queue, notified);
-        notified
-    }
-
-    fn serve(&self, queue: &WaitQueue) {
-        let number = queue.waiters().first;
-        loop {
+        let mut notified = 0;
+        while notified < count {
+            let number = queue.waiters().first;
             let first = self.with(|state| {
                 state.waits.values().find_map(|wait| match wait.event {
-                    Event::PermitsOf(of, count) if of == number => Some(count),
+                    Event::TurnIn(of, permits) if of == number => Some(permits),
                     _ => None,
                 })
             });
-            let Some(count) = first.filter(|count| queue.grant(*count)) else { return };
-            self.with(|state| state.happen(Event::PermitsOf(number, count), 1, &self.local));
-            self.leave(queue, 1);
+            let Some(permits) = first.filter(|permits| queue.grant(*permits)) else { break };
+            self.with(|state| state.happen(Event::TurnIn(number, permits), 1, &self.local));
+            self.removed(queue, 1);
+            notified += 1;
         }
+        notified
     }
 
-    fn forget_waiters(&self, _: &WaitQueue) {}
-
-    fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey {
-        self.with(|state| {
-            let number = state.number();
-            state.deadlines.insert(number, (deadline.ticks().get(), waiter));
-            TimerKey::from_bits(u64::from(number) << u32::BITS).expect("numbers start at one")
-        })
-    }
-
-    fn has_passed(&self, timer: TimerKey) -> bool {
-        self.with(|state| state.passed.contains_key(&number_of(timer)))
-    }
-
-    fn disarm(&self, timer: TimerKey) -> Option<Disarmed> {
-        self.with(|state| match state.deadlines.remove(&number_of(timer)) {
-            Some((_, waiter)) => Some(Disarmed { waiter, passed: None }),
-            None => state.passed.remove(&number_of(timer)),
-        })
-    }
+    fn forget(&self, _: &WaitQueue) {}
 
     fn spawn(&self, task: &TaskRef) -> bool {
         let is_taken = self.with(|state| {
@@ -459,10 +407,6 @@ impl TrapHandler for Naive {
         self.with(|state| state.doomed.push_back((task.clone(), reason)));
     }
 
-    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
-        self.with(|state| state.tasks.get(&task).cloned())
-    }
-
     fn open(&self, _: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -474,10 +418,6 @@ impl TrapHandler for Naive {
     fn outside(&self) -> &dyn Outside {
         self
     }
-}
-
-fn number_of(timer: TimerKey) -> u32 {
-    (timer.to_bits() >> u32::BITS) as u32
 }
 
 impl Outside for Naive {

@@ -145,7 +145,7 @@ impl Runner for Reference {
         });
         let outcome = kernel.run(body(world.clone()));
         kernel.shutdown();
-        assert_eq!(kernel.tasks_and_waits_left(), (0, 0), "tasks, deadlines left");
+        assert_eq!(kernel.tasks_and_deadlines_left(), (0, 0), "tasks, deadlines left");
         (outcome, world.events.take())
     }
 }

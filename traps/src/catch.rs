@@ -26,11 +26,3 @@ pub(crate) fn discard(panic: Box<dyn Any + Send>) {
         std::mem::forget(again);
     }
 }
-
-/// The text of a panic, if its payload is a text.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> Option<&str> {
-    match panic.downcast_ref::<&'static str>() {
-        Some(text) => Some(text),
-        None => panic.downcast_ref::<String>().map(String::as_str),
-    }
-}

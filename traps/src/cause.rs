@@ -17,7 +17,7 @@
 //!   and marks that cause as returned
 //! ```
 //!
-//! One counter numbers causes and opened scopes (`Local::next_moment`), so numbers are moments; a
+//! One counter numbers causes and opened scopes (`step::Moments`), so numbers are moments; a
 //! task was opened at moment 0. Each pending poll of a wait takes the counter as its *stamp*. While
 //! a task is watched, such a poll is a moment of its own (`Local::note_pending`).
 //!

@@ -61,7 +61,6 @@ use std::task::{Context, Poll};
 
 use crate::catch::discard;
 use crate::cause::Cause;
-use crate::door;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
 use crate::names::TaskId;
@@ -415,7 +414,7 @@ where
 
 #[cold]
 fn log_crash(header: &Header, what: &str, panic: &Panic) {
-    let last_events = last_events(header);
+    let last_events = LAST_EVENTS.get()(header.shared.home, header.own.id.get());
     tracing::error!(
         task = header.own.id.get().0,
         name = header.name(),
@@ -427,12 +426,11 @@ fn log_crash(header: &Header, what: &str, panic: &Panic) {
     );
 }
 
-/// The last events of a task of the current kernel, if the kernel records steps.
-fn last_events(header: &Header) -> Option<String> {
-    door::try_with(|local| {
-        let kernel = local.is_home(header.shared.home).then(|| local.kernel())?;
-        kernel.inspect()?.last_events(header.own.id.get())
-    })?
+thread_local! {
+    /// Tells the last events of a task, for the report of its crash. A kernel that is listed on the
+    /// thread (`door.rs`) sets this; until then nothing is known.
+    pub(crate) static LAST_EVENTS: Cell<fn(NonNull<Home>, TaskId) -> Option<String>> =
+        const { Cell::new(|_, _| None) };
 }
 
 impl Header {

@@ -14,7 +14,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::cell;
 use crate::cell::reference::TaskRef;
+use crate::home::Home;
 use crate::local::{Local, TrapHandler};
 use crate::names::{KernelId, TaskId};
 
@@ -37,7 +39,7 @@ pub(crate) fn try_with<R>(work: impl FnOnce(&Local) -> R) -> Option<R> {
 #[inline(always)]
 pub(crate) fn try_with_task<R>(work: impl FnOnce(&Local, &TaskRef) -> R) -> Option<R> {
     try_with(|local| {
-        let task = local.current_uncounted()?;
+        let task = local.step.task()?;
         Some(work(local, &task))
     })?
 }
@@ -182,8 +184,17 @@ pub fn is_open() -> bool {
 /// Lists a kernel in its thread's directory; the drop of the returned guard removes it.
 pub fn register(kernel: Rc<dyn TrapHandler>) -> Registration {
     let id = kernel.local().id();
+    cell::LAST_EVENTS.set(last_events);
     DIRECTORY.with(|directory| directory.borrow_mut().push(kernel));
     Registration { id, _home: std::marker::PhantomData }
+}
+
+/// The last events of a task of the current kernel, if the kernel records steps.
+fn last_events(home: NonNull<Home>, task: TaskId) -> Option<String> {
+    try_with(|local| {
+        let kernel = local.is_home(home).then(|| local.kernel())?;
+        kernel.inspect()?.last_events(task)
+    })?
 }
 
 /// A kernel's entry in its thread's directory.

@@ -33,7 +33,7 @@
 //! ```
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -147,10 +147,14 @@ impl Times {
 /// The figures of one service, as a kernel keeps them: twice the same value, since a trait object
 /// of one kind does not become one of the other.
 #[derive(Clone)]
-pub(crate) struct Kept {
+struct Kept {
     shown: Rc<dyn Figures>,
     own: Rc<dyn Any>,
 }
+
+/// The figures of a kernel.
+#[derive(Default)]
+struct All(RefCell<Vec<Kept>>);
 
 /// The figures of this type of the current kernel, which the first call makes and the kernel keeps
 /// to its end.
@@ -161,12 +165,12 @@ pub(crate) struct Kept {
 #[track_caller]
 pub fn of_kernel<T: Figures + Default>() -> Rc<T> {
     let find = |kept: &[Kept]| kept.iter().find_map(|it| it.own.clone().downcast::<T>().ok());
-    if let Some(found) = door::with(|local| find(&local.figures().borrow())) {
+    let all = door::with(|local| local.extension::<All>());
+    if let Some(found) = find(&all.0.borrow()) {
         return found;
     }
     let made = Rc::<T>::default();
-    let kept = Kept { shown: made.clone(), own: made.clone() };
-    door::with(|local| local.figures().borrow_mut().push(kept));
+    all.0.borrow_mut().push(Kept { shown: made.clone(), own: made.clone() });
     made
 }
 
@@ -177,7 +181,7 @@ pub fn of_kernel<T: Figures + Default>() -> Rc<T> {
 /// Outside a kernel.
 #[track_caller]
 pub fn collect() -> Vec<Figure> {
-    let all = door::with(|local| local.figures().borrow().clone());
+    let all = door::with(|local| local.extension::<All>()).0.borrow().clone();
     let mut shown = Vec::new();
     for kept in all {
         kept.shown.show(&mut shown);

@@ -7,13 +7,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::calls::{Thing, foreign_wait_for};
 use crate::door;
 use crate::home::{Call, Home, Message};
 use crate::interrupt::{Interrupted, Panic, TaskError};
-use crate::names::{KernelId, TrapKind};
+use crate::names::KernelId;
 use crate::reply::Reply;
+use crate::seen::About;
 use crate::task::{Task, spawn_at};
+use crate::traps::foreign::{self, foreign_wait};
 
 /// The kernel has ended, and takes no more requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,8 +133,9 @@ impl KernelHandle {
         };
         // A kernel that has ended drops the closure, and so the reply.
         let _ = self.spawn(task);
-        let thing = Thing::Kernel(self.home.id());
-        let waiting = foreign_wait_for(replied, TrapKind::FutureWait, thing, Location::caller());
+        let kernel = self.home.id();
+        let about = move || About::new(format!("the result of a call to kernel {kernel}"));
+        let waiting = foreign_wait(replied, &foreign::NAME, about, Location::caller());
         async move { waiting.await?.unwrap_or(Err(TaskError::Stopped)) }
     }
 

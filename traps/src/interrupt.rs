@@ -11,8 +11,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::catch::text_of;
-use crate::panic_place::take_place;
+use crate::panic_place::{take_place, text_of};
 
 /// Names a scope of a kernel, by the number of the moment at which the scope was opened. No two
 /// scopes of a kernel have the same number.
@@ -21,7 +20,8 @@ pub struct ScopeId(pub u64);
 
 /// The error of a wait that a deadline or a cancel interrupted.
 ///
-/// The value is small, cheap to clone, and may be sent to other threads.
+/// The value is a pointer, so a `Result<(), Interrupted>` is one word. It is cheap to clone, and
+/// may be sent to other threads.
 ///
 /// # Examples
 ///
@@ -33,14 +33,14 @@ pub struct ScopeId(pub u64);
 /// assert_eq!(stop.to_string(), "cancelled: client went away");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Interrupted(Cause);
+pub struct Interrupted(Arc<Cause>);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum Cause {
     /// The deadline of this scope passed. The call at this place had set the deadline.
     TimedOut(ScopeId, &'static Location<'static>),
     /// The task was asked to end, perhaps with a reason.
-    Cancelled(Option<Arc<str>>),
+    Cancelled(Option<Box<str>>),
 }
 
 impl Interrupted {
@@ -48,27 +48,27 @@ impl Interrupted {
     ///
     /// An empty text is no reason.
     pub fn cancelled(reason: &str) -> Self {
-        Self(Cause::Cancelled((!reason.is_empty()).then(|| Arc::from(reason))))
+        Self(Arc::new(Cause::Cancelled((!reason.is_empty()).then(|| reason.into()))))
     }
 
     /// The interruption of all waits inside the scope whose deadline passed.
     pub(crate) fn timed_out(scope: ScopeId, set_at: &'static Location<'static>) -> Self {
-        Self(Cause::TimedOut(scope, set_at))
+        Self(Arc::new(Cause::TimedOut(scope, set_at)))
     }
 
     /// Whether the task was asked to end.
     pub fn is_cancel(&self) -> bool {
-        matches!(self.0, Cause::Cancelled(_))
+        matches!(*self.0, Cause::Cancelled(_))
     }
 
     /// Whether a deadline passed.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.0, Cause::TimedOut(..))
+        matches!(*self.0, Cause::TimedOut(..))
     }
 
     /// The reason of a cancel, if there is one.
     pub fn reason(&self) -> Option<&str> {
-        match &self.0 {
+        match &*self.0 {
             Cause::Cancelled(reason) => reason.as_deref(),
             Cause::TimedOut(..) => None,
         }
@@ -76,7 +76,7 @@ impl Interrupted {
 
     /// The scope whose deadline passed; `None` for a cancel, which belongs to the whole task.
     pub fn owner(&self) -> Option<ScopeId> {
-        match self.0 {
+        match *self.0 {
             Cause::TimedOut(scope, _) => Some(scope),
             Cause::Cancelled(_) => None,
         }
@@ -88,7 +88,7 @@ impl Interrupted {
 impl fmt::Debug for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Interrupted({self}")?;
-        if let Cause::TimedOut(_, set_at) = self.0 {
+        if let Cause::TimedOut(_, set_at) = *self.0 {
             write!(f, ", set at {set_at}")?;
         }
         f.write_str(")")
@@ -97,7 +97,7 @@ impl fmt::Debug for Interrupted {
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &*self.0 {
             Cause::TimedOut(..) => f.write_str("a deadline passed"),
             Cause::Cancelled(None) => f.write_str("cancelled"),
             Cause::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),

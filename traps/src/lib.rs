@@ -13,16 +13,15 @@
 #![doc = include_str!("../TRAPS.md")]
 
 mod attempts;
-mod blocking;
 mod blocking_call;
 #[cfg(all(test, pikake_shuttle))]
 mod blocking_tests;
 mod borrow;
 mod bound;
-mod calls;
 mod catch;
 mod cause;
 mod cell;
+mod clock;
 pub mod door;
 pub mod figures;
 mod handle;
@@ -33,7 +32,10 @@ mod in_kernel;
 pub mod inspect;
 mod instant;
 mod interrupt;
+mod kind;
+mod listing;
 mod local;
+mod looked;
 mod mark;
 mod names;
 mod on_kernels;
@@ -45,44 +47,47 @@ mod reply;
 mod scope;
 mod seen;
 mod socket;
+mod step;
 mod sub_waits;
 mod task;
 mod threads;
 mod trap;
+mod traps;
 mod wait;
 mod waker;
+mod wakers;
 
-pub use attempts::{AsAttempt, IsReady, SocketTrap, attempt, open_socket};
-pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
+pub use attempts::{attempt, open_socket};
 pub use blocking_call::{BlockingCall, CallQueue};
 pub use borrow::borrowing;
 pub use bound::Bound;
-pub use calls::{
-    ElapseTrap, ForeignTrap, FutureWait, Park, SleepTrap, TakeTrap, YieldTrap, check_interrupt,
-    clock_rate, deadline_after, elapse, elapse_until, elapsed_since, foreign_wait_at, future_wait,
-    future_wait_at, ignore_after, lookup, lookup_at, nearest_deadline, now, park, park_at,
-    pending_interrupt, read_wait, shield, shown_at, sleep, sleep_until, socket_wait, take, take_at,
-    timed, timeout_after, timeout_at, write_wait, yield_now, yield_thread_before_sleep,
-};
 pub use catch::catch_and_log;
 pub use cell::flags::Exit;
 pub use cell::locals::LocalKey;
 pub use cell::ready::ReadyList;
 pub use cell::reference::TaskRef;
+pub use clock::{clock_rate, deadline_after, elapsed_since, now, yield_thread_before_sleep};
 pub use handle::{KernelEnded, KernelHandle};
 pub use home::{Call, Home, LocalHome, Message, RemoteWake};
 pub use in_kernel::{InKernel, in_kernel};
 pub use instant::Instant;
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
+pub use kind::{TrapKind, TrapName};
 pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
 pub use mark::TaskMark;
-pub use names::{KernelId, TaskId, TrapKind, WaitKey};
+pub use names::{KernelId, TaskId, WaitKey};
 pub use on_kernels::on_kernels;
-pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
+pub use outside::{
+    is_closing, random, start_thread, system, system_random, system_thread, wall_time,
+};
 pub use panic_place::note_panic_places;
 pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};
 pub use reply::{Replied, Reply};
+pub use scope::calls::{
+    check_interrupt, ignore_after, nearest_deadline, pending_interrupt, shield, timed,
+    timeout_after, timeout_at,
+};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
 pub use seen::{About, SeenScope, SeenThing, SeenWait};
 pub use socket::{
@@ -90,5 +95,17 @@ pub use socket::{
     ResourceBusy, SocketId, SocketOption, first_buffers,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
-pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};
-pub use wait::{Begun, Collected, Disarmed, Outcome, Until, Wait, WaitEvent, Waiter};
+pub use trap::{
+    CarriesInterruption, Entries, Entry, KernelTrap, OneEntry, Progress, Trap, TrapContext,
+    kernel_trap, kernel_trap_at,
+};
+pub use traps::blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
+pub use traps::elapse::{ElapseTrap, elapse, elapse_until};
+pub use traps::foreign::{ForeignTrap, FutureWait, future_wait, future_wait_at, shown_at};
+pub use traps::lookup::{lookup, lookup_at};
+pub use traps::park::{Park, Queued, park, park_at};
+pub use traps::sleep::{SleepTrap, sleep, sleep_until};
+pub use traps::socket::{AsAttempt, IsReady, SocketTrap, read_wait, socket_wait, write_wait};
+pub use traps::take::{TakeTrap, take, take_at};
+pub use traps::yield_now::{YieldTrap, yield_now};
+pub use wait::{Outcome, Parked, Passed, Until, WaitEvent, WaitPlace, Waiter};

@@ -54,7 +54,8 @@ impl TaskMark {
     /// A kernel with more than some thousand tasks knows the names only of those that
     /// [`tasks_from`](crate::inspect::tasks_from) has shown since their spawn.
     pub fn label(self) -> String {
-        let found = door::reach(self.kernel, |local| local.kernel().find_task(self.task));
+        let found =
+            door::reach(self.kernel, |local| local.kernel().inspect()?.find_task(self.task));
         found.flatten().map_or_else(|| format!("task {}", self.task), |task| task.label())
     }
 }

@@ -16,11 +16,11 @@ use std::iter::once;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::calls::future_wait;
 use crate::handle::KernelHandle;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::reply::{Replied, Reply};
 use crate::task::{CancelOnDrop, spawn};
+use crate::traps::foreign::future_wait;
 
 /// The reasons of a cancel.
 const FAILED: &str = "the task of another kernel has failed";

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::SystemTime;
 
 use crate::door;
+use crate::local::Local;
 
 /// The time of the wall clock.
 ///
@@ -48,6 +49,18 @@ pub fn wall_time() -> SystemTime {
 #[track_caller]
 pub fn system() -> io::Result<()> {
     door::with(|local| local.kernel().outside().system())
+}
+
+/// Whether the current kernel is being shut down, and takes no new task.
+///
+/// For services that would start work whose tasks the kernel would refuse.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn is_closing() -> bool {
+    door::with(Local::is_closing)
 }
 
 /// Fills a buffer with the system's random bytes, fit for keys. The default of a kernel's

@@ -9,8 +9,6 @@ use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::Once;
 use std::thread;
 
-use crate::catch::text_of;
-
 /// A panic, as the hook sees it.
 struct Noted {
     place: Box<str>,
@@ -71,4 +69,12 @@ fn note(panic: &PanicHookInfo<'_>) {
 pub(crate) fn take_place(payload: &(dyn Any + Send)) -> Option<Box<str>> {
     let Noted { place, text } = LAST.try_with(Cell::take).ok()??;
     (text.as_deref() == text_of(payload)).then_some(place)
+}
+
+/// The text of a panic, if its payload is a text.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> Option<&str> {
+    match panic.downcast_ref::<&'static str>() {
+        Some(text) => Some(text),
+        None => panic.downcast_ref::<String>().map(String::as_str),
+    }
 }

@@ -113,6 +113,8 @@ pub struct WaitQueue {
     kernel: Cell<KernelId>,
     waiters: Cell<WaiterList>,
     length: Cell<u32>,
+    /// Whether the waiters, if there are any, want permits.
+    has_takers: Cell<bool>,
     free: Cell<usize>,
     /// Permits that were granted and not collected yet.
     granted: Cell<usize>,
@@ -148,6 +150,7 @@ impl WaitQueue {
             kernel: Cell::new(KernelId::NONE),
             waiters: Cell::new(WaiterList::EMPTY),
             length: Cell::new(0),
+            has_takers: Cell::new(false),
             free: Cell::new(count),
             granted: Cell::new(0),
             _home: PhantomData,
@@ -158,6 +161,11 @@ impl WaitQueue {
     #[inline]
     pub fn free(&self) -> usize {
         self.free.get()
+    }
+
+    /// Whether the waiters, if there are any, want permits.
+    pub(crate) fn has_takers(&self) -> bool {
+        self.has_takers.get()
     }
 
     /// The number of permits that were granted to waiters and not collected yet.
@@ -192,8 +200,8 @@ impl WaitQueue {
         self.length.set(self.length.get() - count as u32);
     }
 
-    /// Grants `count` permits to a waiter, if they are free. For kernels, which then notify the
-    /// waiter.
+    /// Grants `count` permits to a waiter, if they are free; none to a waiter for a signal, which
+    /// is always granted. For kernels, which then notify the waiter.
     #[inline]
     pub fn grant(&self, count: usize) -> bool {
         let is_granted = self.free.get() >= count;
@@ -204,15 +212,15 @@ impl WaitQueue {
         is_granted
     }
 
-    /// Notes that a waiter has collected its granted permits. For kernels.
+    /// Notes that a waiter has collected its granted permits.
     #[inline]
-    pub fn collected(&self, count: usize) {
+    pub(crate) fn collected(&self, count: usize) {
         self.granted.set(self.granted.get() - count);
     }
 
-    /// Frees the granted permits of a waiter that has left without collecting them. For kernels.
+    /// Frees the granted permits of a waiter that has left without collecting them.
     #[inline]
-    pub fn returned(&self, count: usize) {
+    pub(crate) fn returned(&self, count: usize) {
         self.collected(count);
         self.free.set(self.free.get() + count);
     }

@@ -20,49 +20,49 @@
 //! `cause/rules.rs`. (5) A poll by another task or with another waker (`Frame::rebind`).
 
 use std::cell::{Cell, OnceCell};
-use std::iter::successors;
 use std::panic::Location;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
+use std::time::Duration;
 
-use pikake_time::{Deadline, TimerKey};
+use pikake_time::Deadline;
 
 use crate::cause::Cause;
 use crate::cell::Header;
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
-use crate::local::Local;
-use crate::names::KernelId;
+use crate::names::{KernelId, WaitKey};
 use crate::seen::SeenScope;
 
+pub(crate) mod calls;
 pub(crate) mod futures;
 
 /// The state of a scope. See the head of this file.
 pub(crate) struct Frame {
     /// The call that set the deadline; `None` for a shield.
     set_at: Option<&'static Location<'static>>,
-    /// Whether the body is dropped some time after the deadline. Known from the first poll on.
-    has_grace: Cell<bool>,
+    /// The time that the interrupted body may still run before it is dropped; `None`: without
+    /// limit.
+    grace: Cell<Option<Duration>>,
     kernel: Cell<KernelId>,
     /// The moment of the first poll; 0 before.
     opened: Cell<u64>,
     /// The scope around this one, during a poll.
-    parent: Cell<*const Frame>,
+    parent: Cell<Option<NonNull<Frame>>>,
     deadline: Cell<Deadline>,
-    timer: Cell<Option<TimerKey>>,
-    /// The task of the last poll, for which the timer is armed; only compared. A timer keeps its
+    /// The entry of the armed deadline.
+    timer: Cell<Option<WaitKey>>,
+    /// The task for which the timer is armed, or which is flagged; only compared. A timer keeps its
     /// task, so no other task has the address meanwhile.
     task: Cell<Option<NonNull<Header>>>,
     node: Cell<SubWait>,
-    /// The node for which the timer is armed.
-    armed_node: Cell<SubWait>,
     /// The moment of a shield's last pending poll.
     stamp: Cell<u64>,
     /// The passed deadline, once a poll has found that it passed.
-    passed: OnceCell<Box<Passed>>,
+    passed: OnceCell<Box<ScopeCause>>,
 }
 
 /// A deadline that has passed.
-struct Passed {
+struct ScopeCause {
     cause: Cause,
     /// The task that is flagged for the cause.
     flagged: Cell<Option<TaskRef>>,
@@ -72,15 +72,14 @@ impl Frame {
     fn new(set_at: Option<&'static Location<'static>>) -> Self {
         Self {
             set_at,
-            has_grace: Cell::new(false),
+            grace: Cell::new(None),
             kernel: Cell::new(KernelId::NONE),
             opened: Cell::new(0),
-            parent: Cell::new(ptr::null()),
+            parent: Cell::new(None),
             deadline: Cell::new(Deadline::NEVER),
             timer: Cell::new(None),
             task: Cell::new(None),
             node: Cell::new(SubWait::NONE),
-            armed_node: Cell::new(SubWait::NONE),
             stamp: Cell::new(0),
             passed: OnceCell::new(),
         }
@@ -100,7 +99,7 @@ impl Frame {
             Some(set_at) => SeenScope::Deadline {
                 at: self.deadline.get(),
                 set_at,
-                has_grace: self.has_grace.get(),
+                has_grace: self.grace.get().is_some(),
             },
             None => SeenScope::Shield,
         }
@@ -113,17 +112,6 @@ impl Frame {
     pub(crate) fn parent(&self) -> Option<&Frame> {
         // SAFETY: `parent` is called only while this frame is in the chain. The parent's body polls
         // this frame, so the parent is polled for longer than that.
-        unsafe { self.parent.get().as_ref() }
-    }
-}
-
-impl Local {
-    /// The soonest deadline of the scopes that are being polled, inside the innermost shield, of
-    /// those whose interruption no wait has returned.
-    pub(crate) fn nearest_deadline(&self) -> Deadline {
-        let scopes = successors(self.innermost(), |scope| scope.parent());
-        let inside = scopes.take_while(|scope| !scope.is_shield());
-        let to_come = inside.filter(|scope| !scope.cause().is_some_and(Cause::was_returned));
-        to_come.map(|scope| scope.deadline.get()).min().unwrap_or(Deadline::NEVER)
+        self.parent.get().map(|parent| unsafe { parent.as_ref() })
     }
 }

@@ -30,7 +30,7 @@ use slab::Slab;
 
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, List, SubWait};
-use crate::names::TrapKind;
+use crate::kind::TrapKind;
 use crate::seen::SeenWait;
 
 /// The wait or scope that a node belongs to.
@@ -66,7 +66,11 @@ struct Node {
 impl Node {
     /// Whether causes around the node can interrupt the waits of the node and below.
     fn is_interruptible(&self) -> bool {
-        !matches!(self.kind, NodeKind::Shield | NodeKind::Wait(TrapKind::Elapse, _))
+        match self.kind {
+            NodeKind::Wait(kind, _) => kind.is_interruptible(),
+            NodeKind::Deadline => true,
+            NodeKind::Shield => false,
+        }
     }
 
     /// The wait as listings show it; `None` for a scope, unless its deadline alone ends what is
@@ -86,12 +90,13 @@ impl Node {
     fn own_count(&self) -> Count {
         match self.kind {
             // The rules of interruption do not count these.
-            NodeKind::Wait(TrapKind::Elapse, _) | NodeKind::Deadline => Count::default(),
+            NodeKind::Wait(kind, _) if !kind.is_interruptible() => Count::default(),
+            NodeKind::Deadline => Count::default(),
             NodeKind::Wait(..) | NodeKind::Shield if self.is_sub_wait => match self.waker {
                 Some(_) => Count::WAITING,
                 None => Count::CALLED,
             },
-            _ => Count::default(),
+            NodeKind::Wait(..) | NodeKind::Shield => Count::default(),
         }
     }
 

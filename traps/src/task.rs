@@ -16,9 +16,8 @@ use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::local::Local;
 use crate::names::{KernelId, TaskId};
-use crate::seen::About;
-use crate::trap::{KernelTrap, Trap, kernel_trap_at};
-use crate::wait::Wait;
+use crate::trap::{KernelTrap, kernel_trap_at};
+use crate::traps::join::JoinTrap;
 
 /// Starts a task in the current kernel.
 ///
@@ -113,7 +112,7 @@ where
     F: Future + 'static,
 {
     let task = door::with(|local| {
-        let parent = local.current_uncounted().map(|task| task.id());
+        let parent = local.step.task().map(|task| task.id());
         let task = TaskRef::new(future, local.home(), name, spawned_at, parent);
         if !local.kernel().spawn(&task) {
             refuse(&task);
@@ -128,31 +127,6 @@ where
 fn refuse(task: &TaskRef) {
     let late = Interrupted::cancelled("spawned while the kernel was being shut down");
     task.abandon(TaskError::Cancelled(late));
-}
-
-/// The trap that waits for a task's end.
-#[derive(Debug)]
-struct JoinTrap {
-    task: TaskRef,
-}
-
-impl Trap for JoinTrap {
-    type Answer = Result<(), Interrupted>;
-    type Given = ();
-
-    #[inline]
-    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Join(&self.task)
-    }
-
-    #[inline]
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-
-    fn about(&self) -> Option<About> {
-        Some(About::new(self.task.label()).owned_by([self.task.id()]))
-    }
 }
 
 /// A handle to a task, and the future of its outcome.

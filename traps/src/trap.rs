@@ -1,21 +1,21 @@
 //! Traps as typed values, and the one future that hands them over.
 //!
 //! [`kernel_trap`] is the only future of pikake's own that returns `Pending` (I2). Every other
-//! wait, in this crate and above, awaits it. A [`Trap`] is a [`Wait`] with the type of its answer,
-//! so a sleep cannot be answered like a read.
+//! wait, in this crate and above, awaits it. A [`Trap`] is the rule for one or two places to wait
+//! at, with the type of its answer. The files of the folder `traps/` have a trap each.
 //!
-//! A poll takes one of two ways. With the task's own waker, in a task that is not watched, the poll
-//! begins or collects the wait, and does nothing else. Otherwise [`poll_watched`] does the same out
-//! of line, and also handles other wakers, causes and observers.
+//! A poll advances the trap: begins it, or collects its answer ([`advance`]). In a task that is not
+//! watched, and with the task's own waker, it does nothing else. What a watched poll does before
+//! and after ([`poll_watched`]) is the table of `TRAPS.md`.
 
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use pikake_time::Deadline;
+use pikake_time::{Deadline, Rate, Ticks};
 
 use crate::cause::{Branch, Query};
 use crate::cell::flags::Flags;
@@ -23,37 +23,267 @@ use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
 use crate::door;
 use crate::interrupt::Interrupted;
-use crate::local::Local;
-use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
-use crate::seen::{About, SeenThing};
+use crate::kind::TrapKind;
+use crate::local::{Local, TrapHandler};
+use crate::names::{KernelId, TaskId, WaitKey};
+use crate::seen::About;
 use crate::sub_waits::{NodeKind, Under};
-use crate::wait::{Begun, Collected, Until, Wait, WaitEvent, Waiter};
+use crate::wait::{Parked, Until, WaitEvent, WaitPlace, Waiter};
 
 /// A request of a task to its kernel that may have to wait.
+///
+/// # Examples
+///
+/// `docs/primitive.md` and `examples/read_at_least` define a trap that waits for a socket or a
+/// moment, whichever comes first.
 pub trait Trap {
     /// The output of the trap's future.
-    type Answer;
+    type Answer: CarriesInterruption;
 
-    /// The slot for a result of the kernel: `()` if the kernel only ends the wait, or an
-    /// [`Outcome`](crate::Outcome).
-    type Given: Default;
+    /// The trap's entries, one for each place that it may wait at: [`OneEntry`] for nearly all.
+    type Entries: Entries;
 
-    /// The wait for the kernel: always the same one.
-    fn wait<'a>(&'a mut self, given: &'a mut Self::Given) -> Wait<'a>;
+    /// The trap's kind: always the same one.
+    fn kind(&mut self) -> TrapKind;
 
-    /// Turns the kernel's result into the trap's answer.
-    fn answer(&mut self, result: Result<Self::Given, Interrupted>) -> Self::Answer;
+    /// Executes the trap at its first poll, and again in the step after one in which it was
+    /// [`Deferred`](Progress::Deferred). The entries are [`NONE`](Entry::NONE).
+    ///
+    /// A trap that answers, or is deferred, leaves no entry behind.
+    fn begin(
+        &mut self,
+        entries: &mut Self::Entries,
+        cx: &TrapContext<'_>,
+    ) -> Progress<Self::Answer>;
+
+    /// Collects the answer at a later poll. Each entry that the trap keeps must be
+    /// [collected](TrapContext::collect), which binds it to this poll.
+    fn collect(
+        &mut self,
+        entries: &mut Self::Entries,
+        cx: &TrapContext<'_>,
+    ) -> Progress<Self::Answer>;
+
+    /// Leaves the places of a waiting trap that was dropped or interrupted: calls [`Entry::leave`]
+    /// for each entry.
+    fn leave(&mut self, entries: &mut Self::Entries, kernel: &dyn TrapHandler);
+
+    /// Called after [`leave`](Self::leave), or in place of it if the kernel has ended.
+    fn left(&mut self) {}
 
     /// The thing that the trap waits for, such as a lock or a task, for listings. Called at a
     /// pending poll of an [inspected](crate::TaskRef::inspect) task.
     fn about(&self) -> Option<About> {
         None
     }
+}
 
-    /// Called when the drop or the interruption of a waiting trap has withdrawn the wait. Permits
-    /// that were granted to the wait are free again; if the kernel has ended since, they still
-    /// count as granted ([`WaitQueue::recover`](crate::WaitQueue::recover)).
-    fn left(&mut self) {}
+/// An answer that can be an interruption; `()` for the traps of an
+/// [uninterruptible](crate::TrapName::uninterruptible) kind.
+pub trait CarriesInterruption {
+    /// The answer of a trap that was interrupted.
+    fn interrupted(why: Interrupted) -> Self;
+}
+
+impl<T, E: From<Interrupted>> CarriesInterruption for Result<T, E> {
+    #[inline]
+    fn interrupted(why: Interrupted) -> Self {
+        Err(why.into())
+    }
+}
+
+impl CarriesInterruption for () {
+    fn interrupted(_: Interrupted) {
+        unreachable!("a kind of trap whose answer is `()` is uninterruptible")
+    }
+}
+
+/// How far a poll of a trap has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress<T> {
+    /// The trap has its answer.
+    Answered(T),
+    /// The trap waits at its places.
+    Waits,
+    /// The trap waits for the task's next step, which always has its answer: a cause that came up
+    /// before that step interrupts it, and later ones do not.
+    NextStep,
+    /// The task has spent its quota for this step. The trap begins anew in the next one.
+    Deferred,
+}
+
+impl<T> Progress<T> {
+    /// Maps the answer.
+    #[inline(always)]
+    pub fn map<U>(self, answer: impl FnOnce(T) -> U) -> Progress<U> {
+        match self {
+            Self::Answered(given) => Progress::Answered(answer(given)),
+            Self::Waits => Progress::Waits,
+            Self::NextStep => Progress::NextStep,
+            Self::Deferred => Progress::Deferred,
+        }
+    }
+}
+
+/// The poll of a trap: the kernel, and the waiter of the poll.
+#[derive(Debug)]
+pub struct TrapContext<'a> {
+    local: &'a Local,
+    waiter: &'a Waiter,
+}
+
+impl TrapContext<'_> {
+    /// Waits at a place, unless the wait is satisfied at once.
+    #[inline(always)]
+    pub fn park(&self, entry: &mut Entry, place: WaitPlace<'_>) -> Progress<()> {
+        entry.keep(self.local.kernel().park(place, self.waiter))
+    }
+
+    /// Finds out whether the wait of an entry is satisfied, and binds the entry to this poll if it
+    /// is not. An entry that was never parked waits for ever.
+    #[inline(always)]
+    pub fn collect(&self, entry: &mut Entry, place: WaitPlace<'_>) -> Progress<()> {
+        match entry.key() {
+            Some(key) => entry.keep(self.local.kernel().collect(place, key, self.waiter)),
+            None => Progress::Waits,
+        }
+    }
+
+    /// The moment that ends a wait, which is stored in `until`; `None` if that moment has come.
+    #[inline]
+    pub fn moment(&self, until: &mut Until) -> Option<Ticks> {
+        let at = match *until {
+            Until::After(length) if length.is_zero() => return None,
+            Until::After(length) => self.now().saturating_add(self.rate().ticks_ceil(length)),
+            Until::At(deadline) if deadline.is_due(self.now()) => return None,
+            Until::At(deadline) => deadline.ticks(),
+        };
+        *until = Until::At(Deadline::at(at));
+        Some(at)
+    }
+
+    /// A fresh reading of the kernel's clock.
+    #[inline]
+    pub fn now(&self) -> Ticks {
+        self.local.kernel().now()
+    }
+
+    /// The rate of the kernel's clock.
+    #[inline]
+    pub fn rate(&self) -> Rate {
+        self.local.kernel().rate()
+    }
+
+    /// Spends one of the answers that the task may get at once in this step; `false`: none is left,
+    /// and the trap is [`Deferred`](Progress::Deferred).
+    #[inline(always)]
+    pub fn take_answer(&self) -> bool {
+        self.local.take_answer()
+    }
+
+    /// The kernel.
+    #[inline(always)]
+    pub fn kernel(&self) -> KernelId {
+        self.local.id()
+    }
+}
+
+/// An entry of a trap in a table of the kernel, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// No entry.
+    pub const NONE: Self = Self(u64::MAX);
+
+    /// Marks, in place of a trap's first entry, a wait for the task's next step.
+    const STEP: u64 = 1 << 63;
+    /// Marks a wait for the next step that begins anew there.
+    const DEFERRED: u64 = 1 << 62;
+
+    /// A wait for the task's next step, with the task's count of steps.
+    #[inline(always)]
+    fn step(mark: u64, task: &TaskRef) -> Self {
+        Self(Self::STEP | mark | u64::from(task.flags().steps()))
+    }
+
+    #[inline(always)]
+    fn is_step(self) -> bool {
+        self.0 & Self::STEP != 0 && self != Self::NONE
+    }
+
+    #[inline(always)]
+    fn is_deferred(self) -> bool {
+        self.0 & Self::DEFERRED != 0
+    }
+
+    /// Whether the wait for the next step of this task began in the task's current step.
+    #[inline(always)]
+    fn is_step_of(self, task: &TaskRef) -> bool {
+        self.0 as u32 == task.flags().steps()
+    }
+
+    /// Whether the wait for the next step began in the task's step before the current one.
+    fn is_last_step_of(self, task: &TaskRef) -> bool {
+        (self.0 as u32).wrapping_add(1) & Flags::MOST_STEPS == task.flags().steps()
+    }
+
+    /// The entry's key; `None` if there is no entry.
+    #[inline(always)]
+    pub fn key(self) -> Option<WaitKey> {
+        (self.0 < WaitKey::LIMIT).then_some(WaitKey(self.0))
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, parked: Parked) -> Progress<()> {
+        *self = match parked {
+            Parked::Waits(WaitKey(key)) => Self(key),
+            _ => Self::NONE,
+        };
+        match parked {
+            Parked::Satisfied => Progress::Answered(()),
+            Parked::Waits(_) | Parked::Never => Progress::Waits,
+            Parked::Deferred => Progress::Deferred,
+        }
+    }
+
+    /// Leaves the entry's place, if there is an entry. Returns whether the entry had been notified,
+    /// and nobody had collected that.
+    pub fn leave(&mut self, kernel: &dyn TrapHandler, place: WaitPlace<'_>) -> bool {
+        let key = std::mem::replace(self, Self::NONE).key();
+        key.is_some_and(|key| kernel.leave(place, key))
+    }
+}
+
+/// The entries of a trap that waits at one place.
+pub type OneEntry = [Entry; 1];
+
+/// The entries of a trap: an array.
+pub trait Entries: Copy {
+    /// No entry.
+    const NONE: Self;
+
+    /// The first entry, if the trap has places.
+    fn first(&self) -> Entry;
+
+    /// Sets the first entry, if the trap has places.
+    fn set_first(&mut self, entry: Entry);
+}
+
+impl<const N: usize> Entries for [Entry; N] {
+    const NONE: Self = [Entry::NONE; N];
+
+    #[inline(always)]
+    fn first(&self) -> Entry {
+        self.as_slice().first().copied().unwrap_or(Entry::NONE)
+    }
+
+    #[inline(always)]
+    fn set_first(&mut self, entry: Entry) {
+        if let Some(first) = self.first_mut() {
+            *first = entry;
+        }
+    }
 }
 
 /// Hands a trap to the kernel that runs the current task, and waits for the answer.
@@ -94,11 +324,11 @@ pub fn kernel_trap<T: Trap>(trap: T) -> KernelTrap<T> {
 pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> KernelTrap<T> {
     KernelTrap {
         trap,
+        entries: T::Entries::NONE,
         state: State {
             kernel: KernelId::NONE,
             sub_wait: SubWait::NONE,
             task: TaskId(0),
-            key: Key::NEVER,
             stamp: 0,
             place,
         },
@@ -117,12 +347,13 @@ pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> Ke
 #[must_use = "a trap does nothing until it is awaited"]
 pub struct KernelTrap<T: Trap> {
     trap: T,
+    entries: T::Entries,
     state: State,
     /// The future belongs to its kernel's thread, where the drop withdraws the wait.
     _home: PhantomData<*const ()>,
 }
 
-/// The state of a trap.
+/// The state of a trap, apart from its entries.
 struct State {
     /// The kernel where the trap waits; [`KernelId::NONE`] if new, [`KernelId::FINISHED`] if
     /// answered.
@@ -131,104 +362,9 @@ struct State {
     sub_wait: SubWait,
     /// The task of the last poll.
     task: TaskId,
-    key: Key,
     /// The moment of the last pending poll.
     stamp: u64,
     place: &'static Location<'static>,
-}
-
-/// The end of a wait: an entry in one of the kernel's tables, the next step, or neither.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key(u64);
-
-impl Key {
-    /// Marks a wait for the task's next step.
-    const STEP: u64 = 1 << 63;
-    /// No event that the kernel knows ends the wait.
-    const NEVER: Self = Self(u64::MAX);
-
-    /// A wait for the task's next step: the current step's number, and the task's count of steps,
-    /// each without its high bits.
-    #[inline(always)]
-    fn step(local: &Local, task: &TaskRef) -> Self {
-        let steps = u64::from(task.flags().steps()) << 32;
-        Self(Self::STEP | steps | u64::from(local.step_number() as u32))
-    }
-
-    #[inline(always)]
-    fn is_step(self) -> bool {
-        self.0 & Self::STEP != 0 && self != Self::NEVER
-    }
-
-    /// Whether the wait began in the current step.
-    #[inline(always)]
-    fn is_this_step(self, local: &Local) -> bool {
-        self.0 as u32 == local.step_number() as u32
-    }
-
-    /// Whether the wait began in the task's step before the current one.
-    fn is_last_step_of(self, task: &TaskRef) -> bool {
-        let steps = (self.0 >> 32) as u32 & 0x3fff;
-        steps.wrapping_add(1) & 0x3fff == task.flags().steps()
-    }
-
-    #[inline(always)]
-    fn as_entry(self) -> Option<WaitKey> {
-        (self.0 < WaitKey::LIMIT).then_some(WaitKey(self.0))
-    }
-}
-
-/// The result of beginning or collecting a wait.
-#[derive(Clone, Copy)]
-enum Progress {
-    Answered,
-    Pending(Key),
-}
-
-impl Progress {
-    #[inline(always)]
-    fn of(begun: Begun, local: &Local, task: &TaskRef) -> Self {
-        match begun {
-            Begun::Answered => Self::Answered,
-            Begun::Entry(WaitKey(key)) => Self::Pending(Key(key)),
-            Begun::NextStep => Self::Pending(Key::step(local, task)),
-            Begun::Never => Self::Pending(Key::NEVER),
-        }
-    }
-}
-
-/// Begins a wait.
-#[inline(always)]
-fn begin(wait: Wait<'_>, local: &Local, waiter: &Waiter) -> Progress {
-    match wait {
-        Wait::Yield => Progress::Pending(Key::step(local, waiter.task())),
-        Wait::Foreign(_) => Progress::Pending(Key::NEVER),
-        Wait::Join(joined) if joined.is_ended() => match local.take_answer() {
-            true => Progress::Answered,
-            false => Progress::Pending(Key::step(local, waiter.task())),
-        },
-        wait => Progress::of(local.kernel().begin(wait, waiter), local, waiter.task()),
-    }
-}
-
-/// Collects the answer of a wait that has begun.
-#[inline(always)]
-fn collect(wait: Wait<'_>, key: Key, local: &Local, waiter: &Waiter) -> Progress {
-    match (wait, key.is_step()) {
-        (_, true) if key.is_this_step(local) => Progress::Pending(key),
-        (Wait::Yield, _) | (Wait::Sleep(_), true) => Progress::Answered,
-        // The kernel had deferred the wait to this step.
-        (wait, true) => begin(wait, local, waiter),
-        (wait, false) => match key.as_entry() {
-            None => Progress::Pending(key),
-            Some(entry) => match local.kernel().collect(wait, entry, waiter) {
-                Collected::Answered => Progress::Answered,
-                Collected::Pending => Progress::Pending(key),
-                Collected::Entry(WaitKey(key)) => Progress::Pending(Key(key)),
-                Collected::NextStep => Progress::Pending(Key::step(local, waiter.task())),
-            },
-        },
-    }
 }
 
 impl<T: Trap> KernelTrap<T> {
@@ -245,11 +381,11 @@ impl<T: Trap> KernelTrap<T> {
         }
     }
 
-    /// Withdraws a waiting trap, so that the next poll executes the trap anew.
+    /// Leaves a waiting trap, so that the next poll executes the trap anew.
     #[inline]
     pub(crate) fn reset(&mut self) {
         if self.is_waiting() {
-            withdraw(&mut self.trap, &mut self.state);
+            self.leave();
         }
         self.state.kernel = KernelId::NONE;
     }
@@ -265,10 +401,10 @@ impl<T: Trap> KernelTrap<T> {
 
     #[inline(never)]
     fn end_satisfied(&mut self) {
-        let kind = self.trap.wait(&mut T::Given::default()).kind();
+        let kind = self.trap.kind();
         door::try_with_task(|local, task| {
             if task.flags().has(Flags::CAUSE) {
-                local.set_branch(self.state.branch(task));
+                local.step.branch.set(self.state.branch(task));
             }
             if task.flags().has(Flags::OBSERVED) {
                 let event = WaitEvent::Over { interrupted: false };
@@ -278,26 +414,26 @@ impl<T: Trap> KernelTrap<T> {
                 task.note_move();
             }
         });
-        withdraw(&mut self.trap, &mut self.state);
+        self.leave();
     }
 
     #[inline]
     fn is_waiting(&self) -> bool {
         self.state.kernel != KernelId::NONE && self.state.kernel != KernelId::FINISHED
     }
-}
 
-/// Withdraws a waiting trap.
-#[inline(never)]
-fn withdraw<T: Trap>(trap: &mut T, state: &mut State) {
-    door::reach(state.kernel, |local| {
-        local.forget_pending(state.stamp);
-        if let Some(key) = state.key.as_entry() {
-            local.kernel().withdraw(trap.wait(&mut T::Given::default()), key);
-        }
-        state.free_sub_wait(local);
-    });
-    trap.left();
+    /// Leaves a waiting trap.
+    #[inline(never)]
+    fn leave(&mut self) {
+        let Self { trap, entries, state, .. } = self;
+        door::reach(state.kernel, |local| {
+            local.step.forget_pending(state.stamp);
+            trap.leave(entries, local.kernel());
+            state.free_sub_wait(local);
+        });
+        *entries = T::Entries::NONE;
+        trap.left();
+    }
 }
 
 impl State {
@@ -344,203 +480,226 @@ impl<T: Trap> Future for KernelTrap<T> {
     #[track_caller]
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Answer> {
-        let Self { trap, state, .. } = &mut *self;
+        let Self { trap, entries, state, .. } = &mut *self;
+        let is_new = state.kernel == KernelId::NONE;
+        let is_here = door::try_with_task(|local, _| is_new || state.kernel == local.id());
+        if is_here != Some(true) {
+            panic_misplaced(trap.kind(), state);
+        }
         let polled = door::try_with_task(|local, task| {
-            let mut given = T::Given::default();
-            if state.kernel != KernelId::NONE && state.kernel != local.id() {
-                return None;
+            if task.is_watched() || !state.sub_wait.is_none() || !task.owns(cx.waker()) {
+                return poll_watched(trap, entries, state, local, task, cx.waker());
             }
-            if task.is_watched() || !task.owns(cx.waker()) || !state.sub_wait.is_none() {
-                let polled = poll_watched(trap, &mut given, state, local, task, cx);
-                return Some(polled.map(|result| trap.answer(result.map(|()| given))));
-            }
-            let waiter = &*Waiter::uncounted(task);
-            let wait = trap.wait(&mut given);
-            let kind = wait.kind();
-            let progress = if state.kernel == KernelId::NONE {
-                begin(wait, local, waiter)
-            } else {
-                collect(wait, state.key, local, waiter)
-            };
-            let key = match progress {
-                Progress::Answered => {
+            let waiter = Waiter::uncounted(task, SubWait::NONE);
+            let context = TrapContext { local, waiter: &waiter };
+            let progress = advance(trap, entries, is_new, state.task, &context);
+            match progress {
+                Progress::Answered(answer) => {
                     state.kernel = KernelId::FINISHED;
-                    return Some(Poll::Ready(trap.answer(Ok(given))));
+                    return Poll::Ready(answer);
                 }
-                Progress::Pending(key) => key,
-            };
+                Progress::Waits => {}
+                Progress::NextStep | Progress::Deferred => local.make_ready_after_step(task),
+            }
             state.kernel = local.id();
             state.task = task.id();
-            state.key = key;
-            state.stamp = local.moment();
-            if key.is_step() {
-                local.make_ready_after_step(task);
-            }
-            task.set_wait(kind, state.place);
-            Some(Poll::Pending)
+            state.stamp = local.moments.last();
+            task.set_wait(trap.kind(), state.place);
+            Poll::Pending
         });
-        match polled.flatten() {
-            Some(polled) => polled,
-            None => panic_misplaced(trap.wait(&mut T::Given::default()).kind(), state),
-        }
+        // The task is there, as was just seen.
+        polled.unwrap_or(Poll::Pending)
     }
 }
 
-/// Whether a wait for the next step is satisfied there, rather than begun anew.
-fn ends_with_step(kind: TrapKind) -> bool {
-    matches!(kind, TrapKind::Yield | TrapKind::Sleep)
+/// Begins a trap, or collects its answer.
+#[inline(always)]
+fn advance<T: Trap>(
+    trap: &mut T,
+    entries: &mut T::Entries,
+    is_new: bool,
+    last_task: TaskId,
+    cx: &TrapContext<'_>,
+) -> Progress<T::Answer> {
+    let (mark, task) = (entries.first(), cx.waiter.task());
+    let begins = if is_new {
+        true
+    } else if !mark.is_step() {
+        false
+    } else if mark.is_step_of(task) && last_task == task.id() {
+        return if mark.is_deferred() { Progress::Deferred } else { Progress::NextStep };
+    } else {
+        *entries = T::Entries::NONE;
+        mark.is_deferred()
+    };
+    let progress = if begins { trap.begin(entries, cx) } else { trap.collect(entries, cx) };
+    match progress {
+        Progress::NextStep => entries.set_first(Entry::step(0, task)),
+        Progress::Deferred => entries.set_first(Entry::step(Entry::DEFERRED, task)),
+        Progress::Answered(_) | Progress::Waits => {}
+    }
+    progress
 }
 
-/// Polls a trap with a combinator's waker, or in a task that is watched.
+/// Polls a trap with a combinator's waker, or in a task that is watched: advances it, and gives the
+/// answer, or the cause that is due, or waits.
+#[cold]
 #[inline(never)]
 fn poll_watched<T: Trap>(
     trap: &mut T,
-    given: &mut T::Given,
+    entries: &mut T::Entries,
     state: &mut State,
     local: &Local,
     task: &TaskRef,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(), Interrupted>> {
-    let kind = trap.wait(given).kind();
+    waker: &Waker,
+) -> Poll<T::Answer> {
+    let kind = trap.kind();
     let is_new = state.kernel == KernelId::NONE;
-    let is_interruptible = kind != TrapKind::Elapse;
-    let is_flagged = task.flags().has(Flags::CAUSE);
-    if is_interruptible && !is_new {
-        local.set_branch(None);
-        local.forget_pending(state.stamp);
-    }
-
-    let is_sub_wait = !task.owns(cx.waker());
-    if is_sub_wait {
-        let under = local.enclosing(task);
-        let kind = NodeKind::Wait(kind, state.place);
-        let waker = Some(cx.waker());
-        state.sub_wait = local.sub_waits().bind(state.sub_wait, under, task, waker, kind);
-        if is_new {
-            // If the kernel panics, the drop frees the node.
-            (state.kernel, state.key) = (local.id(), Key::NEVER);
-        }
-    }
-    let sub_wait = if is_sub_wait { state.sub_wait } else { SubWait::NONE };
-    let waiter = Waiter::new(task, sub_wait);
-    let progress = match is_new {
-        true => begin(trap.wait(given), local, &waiter),
-        false => collect(trap.wait(given), state.key, local, &waiter),
-    };
-    if !is_sub_wait {
+    let node = state.begin_watched(kind, local, task, waker);
+    let mark = entries.first();
+    let waiter = Waiter::uncounted(task, node);
+    let context = TrapContext { local, waiter: &waiter };
+    let progress = advance(trap, entries, is_new, state.task, &context);
+    if node.is_none() {
         state.free_sub_wait(local);
     }
-
-    let branch = if is_new { local.branch() } else { state.branch(task) };
-    let query = Query::new(branch);
+    let is_for_step = matches!(progress, Progress::NextStep | Progress::Deferred);
     let answer = match progress {
-        Progress::Answered => {
-            // A wait for the next step returns a cause that came up before that step began.
-            let may_return_cause = !is_new
-                && is_flagged
-                && ends_with_step(kind)
-                && state.key.is_step()
-                && state.task == task.id()
-                && state.key.is_last_step_of(task);
-            let due = match may_return_cause {
-                true => local.collect_due(task, &query.before(local.step_began())),
-                false => None,
-            };
-            if due.is_none() && is_interruptible && is_flagged && !is_new {
-                local.set_branch(branch);
+        Progress::Answered(answer) => Some(answer),
+        Progress::Waits | Progress::NextStep | Progress::Deferred => None,
+    };
+    let due = match kind.is_interruptible() && task.flags().has(Flags::CAUSE) {
+        true => state.due(is_new, answer.is_some().then_some(mark), local, task),
+        false => None,
+    };
+    let interrupted = due.is_some();
+    let answer = match due {
+        Some(why) => {
+            if answer.is_none() {
+                trap.leave(entries, local.kernel());
+                trap.left();
             }
-            Some(due.map_or(Ok(()), Err))
+            Some(T::Answer::interrupted(why))
         }
-        Progress::Pending(key) => {
-            state.key = key;
-            let due =
-                if is_interruptible && is_flagged { local.collect_due(task, &query) } else { None };
-            if due.is_some() {
-                if let Some(entry) = key.as_entry() {
-                    local.kernel().withdraw(trap.wait(given), entry);
-                    trap.left();
-                }
-            }
-            due.map(Err)
-        }
+        None => answer,
     };
     if (is_new || answer.is_some()) && task.flags().has(Flags::INSPECTED) {
         task.note_move();
     }
+    let is_observed = task.flags().has(Flags::OBSERVED);
     if let Some(answer) = answer {
         state.kernel = KernelId::FINISHED;
         state.free_sub_wait(local);
-        if !is_new && task.flags().has(Flags::OBSERVED) {
-            let event = WaitEvent::Over { interrupted: answer.is_err() };
-            local.kernel().observe(task, kind, event);
+        if !is_new && is_observed {
+            local.kernel().observe(task, kind, WaitEvent::Over { interrupted });
         }
         return Poll::Ready(answer);
     }
-
-    state.kernel = local.id();
-    state.task = task.id();
-    let sub_wait_waker = match state.key.is_step() {
-        true => local.sub_waits().take_waker(state.sub_wait),
-        false => None,
-    };
-    state.stamp = match is_interruptible && (!is_sub_wait || sub_wait_waker.is_some()) {
-        true => local.note_pending(task),
-        // A new moment: `forget_pending` with a stamp of another wait would mark that wait.
-        false => local.next_moment(),
-    };
-    if is_interruptible {
-        local.set_branch(None);
-    }
-    match sub_wait_waker {
-        Some(waker) => local.call_after_step(waker),
-        None if state.key.is_step() => local.make_ready_after_step(task),
-        None => {}
-    }
-    if !is_sub_wait {
-        task.set_wait(kind, state.place);
-    }
+    state.wait(is_for_step, kind, node, local, task);
     if task.flags().has(Flags::INSPECTED) {
-        let about = match trap.wait(given) {
-            Wait::Sleep(until) | Wait::Elapse(until) => {
-                about_moment(local, until, is_new, state.key)
-            }
-            _ => trap.about(),
-        };
-        let seen = (about, SeenThing::of(&trap.wait(given)));
-        local.note_seen(task, is_sub_wait.then_some(state.sub_wait), (kind, state.place), seen);
+        let node = (!node.is_none()).then_some(node);
+        local.note_seen(task, node, (kind, state.place), trap.about());
     }
-    if is_new && task.flags().has(Flags::OBSERVED) {
+    if is_new && is_observed {
         local.kernel().observe(task, kind, WaitEvent::Begins(state.place));
     }
     Poll::Pending
 }
 
-/// The description of a wait for a moment.
-fn about_moment(local: &Local, until: Until, is_new: bool, key: Key) -> Option<About> {
-    let kernel = local.kernel();
-    let at = match until {
-        Until::At(at) => at,
-        Until::After(length) if is_new => {
-            Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
+impl State {
+    /// Begins a watched poll: the wait's last pending poll is over, and a sub-wait is bound to the
+    /// waker. Returns the node of the sub-wait.
+    #[cold]
+    #[inline(never)]
+    fn begin_watched(
+        &mut self,
+        kind: TrapKind,
+        local: &Local,
+        task: &TaskRef,
+        waker: &Waker,
+    ) -> SubWait {
+        if kind.is_interruptible() && self.kernel != KernelId::NONE {
+            local.step.branch.set(None);
+            local.step.forget_pending(self.stamp);
         }
-        Until::After(_) if key == Key::NEVER => Deadline::NEVER,
-        Until::After(_) if key.is_step() => Deadline::at(kernel.now()),
-        Until::After(_) => kernel.due(key.as_entry()?)?,
-    };
-    if at.is_never() {
-        return Some(About::new("timer that never fires"));
+        if task.owns(waker) {
+            return SubWait::NONE;
+        }
+        let under = local.enclosing(task);
+        let kind = NodeKind::Wait(kind, self.place);
+        self.sub_wait = local.sub_waits().bind(self.sub_wait, under, task, Some(waker), kind);
+        // If the kernel panics, the drop frees the node.
+        self.kernel = local.id();
+        self.sub_wait
     }
-    let left = kernel.rate().duration_ceil(at.ticks().since(kernel.now()));
-    Some(About::new(match left.is_zero() {
-        true => "timer, due".to_owned(),
-        false => format!("timer, {left:?} left"),
-    }))
+
+    /// The cause that is due to the wait, which must return it. `satisfied` has the wait's first
+    /// entry before the poll, if the wait is satisfied.
+    fn due(
+        &self,
+        is_new: bool,
+        satisfied: Option<Entry>,
+        local: &Local,
+        task: &TaskRef,
+    ) -> Option<Interrupted> {
+        let branch = if is_new { local.step.branch.get() } else { self.branch(task) };
+        let query = Query::new(branch);
+        let Some(mark) = satisfied else { return local.collect_due(task, &query) };
+        // A wait for the next step returns a cause that came up before that step began.
+        let may_return_cause = mark.is_step()
+            && !mark.is_deferred()
+            && self.task == task.id()
+            && mark.is_last_step_of(task);
+        let due = match may_return_cause {
+            true => local.collect_due(task, &query.before(local.step.began())),
+            false => None,
+        };
+        if due.is_none() && !is_new {
+            local.step.branch.set(branch);
+        }
+        due
+    }
+
+    /// Notes a pending poll of a watched wait.
+    fn wait(
+        &mut self,
+        is_for_step: bool,
+        kind: TrapKind,
+        node: SubWait,
+        local: &Local,
+        task: &TaskRef,
+    ) {
+        let is_interruptible = kind.is_interruptible();
+        let is_sub_wait = !node.is_none();
+        self.kernel = local.id();
+        self.task = task.id();
+        let waker = match is_for_step {
+            true => local.sub_waits().take_waker(self.sub_wait),
+            false => None,
+        };
+        self.stamp = match is_interruptible && (!is_sub_wait || waker.is_some()) {
+            true => local.note_pending(task),
+            // A new moment: `forget_pending` with a stamp of another wait would mark that wait.
+            false => local.moments.next(),
+        };
+        if is_interruptible {
+            local.step.branch.set(None);
+        }
+        match waker {
+            Some(waker) => local.wakers.add_after_step(waker),
+            None if is_for_step => local.make_ready_after_step(task),
+            None => {}
+        }
+        if !is_sub_wait {
+            task.set_wait(kind, self.place);
+        }
+    }
 }
 
 impl Local {
     /// The owner around a sub-wait that the current task polls now.
     fn enclosing(&self, task: &TaskRef) -> Under {
-        match self.innermost() {
+        match self.step.innermost() {
             Some(scope) => Under::Scope(scope.node(self, task)),
             None => Under::Task,
         }
@@ -551,7 +710,7 @@ impl<T: Trap> Drop for KernelTrap<T> {
     #[inline]
     fn drop(&mut self) {
         if self.is_waiting() {
-            withdraw(&mut self.trap, &mut self.state);
+            self.leave();
         }
     }
 }

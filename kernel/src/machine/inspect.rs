@@ -2,7 +2,7 @@
 
 use pikake_time::{Clock, Ticks};
 use pikake_traps::inspect::{Inspect, KernelFigures, TaskFigures, TaskPage};
-use pikake_traps::{TaskId, TaskRef};
+use pikake_traps::{TaskId, TaskRef, WaitQueue};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
@@ -13,6 +13,14 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
     fn tasks_from(&self, index: u32, limit: usize) -> TaskPage {
         let (tasks, next) = self.tasks.borrow_mut().page(index, limit);
         TaskPage { tasks, next }
+    }
+
+    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
+        self.tasks.borrow().find(task)
+    }
+
+    fn granted_to(&self, queue: &WaitQueue) -> Option<TaskRef> {
+        self.queues.borrow_mut().granted_to(queue)
     }
 
     fn task_figures(&self, task: &TaskRef) -> Option<TaskFigures> {

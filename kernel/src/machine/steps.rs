@@ -1,5 +1,7 @@
 //! The steps of a task, and its end.
 
+use std::ptr;
+
 use pikake_time::Clock;
 use pikake_traps::{Exit, TaskError, TaskRef, WaiterList};
 
@@ -141,10 +143,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let mut removed = self.tasks.borrow_mut().remove(task);
         match &mut removed {
             Some((_, joiners)) if *joiners != WaiterList::EMPTY => {
-                self.queues.borrow_mut().notify(joiners, usize::MAX, &self.local);
+                let mut queues = self.queues.borrow_mut();
+                queues.notify(joiners, usize::MAX, ptr::null(), |_| true, &self.local);
+                drop(queues);
                 self.local.call_wakers();
             }
-            _ => {}
+            Some(_) | None => {}
         }
         if self.is_main(task) {
             self.main_has_ended.set(true);

@@ -124,7 +124,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let mut released = mem::take(&mut *self.released.borrow_mut());
         {
             let mut timers = self.timers.borrow_mut();
-            while let Some((due, waiter)) = timers.next_due_wait(now) {
+            while let Some((due, waiter)) = timers.moments.next_due(now) {
                 self.note_lateness(now, due);
                 if let Some(waiter) = self.local.notify_owned(waiter) {
                     released.push(waiter);
@@ -132,10 +132,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             }
         }
         self.drop_released(released);
-        if self.timers.borrow().may_deadlines_be_due(now) {
+        if self.timers.borrow().deadlines.may_be_due(now) {
             self.wait_for_events(Some(Duration::ZERO))?;
             let show = |due| self.note_lateness(now, due);
-            self.timers.borrow_mut().pass_deadlines(now, &self.local, show);
+            self.timers.borrow_mut().deadlines.pass(now, &self.local, show);
             self.local.call_wakers();
         }
         Ok(())

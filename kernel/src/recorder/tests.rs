@@ -5,9 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pikake_time::{Rate, Ticks};
-use pikake_traps::{TaskId, TrapKind};
+use pikake_traps::{TaskId, TrapKind, TrapName};
 
 use super::{Code, EVENTS, KIND_SHIFT, Ring, What, pack_took};
+
+static NAMES: [TrapName; 2] = [TrapName::new("one"), TrapName::new("other")];
+
+fn kind(number: u64) -> TrapKind {
+    TrapKind::of(&NAMES[number as usize % 2])
+}
 
 fn ring() -> Arc<Ring> {
     Ring::new(Ticks::new(1_000), Rate::NANOS)
@@ -15,8 +21,7 @@ fn ring() -> Arc<Ring> {
 
 /// Writes event `number`, whose parts all follow from the number.
 fn push(ring: &Ring, places: &[&'static Location<'static>; 2], number: u64) {
-    let kind = [TrapKind::Park, TrapKind::Sleep][number as usize % 2];
-    let kind = u64::from(kind.number() + 1) << KIND_SHIFT;
+    let kind = u64::from(kind(number).number()) << KIND_SHIFT;
     let what = Code::Stepped as u64 | kind | pack_took(Some(number));
     ring.push(TaskId(number), Ticks::new(1_000 + number), what, places[number as usize % 2]);
 }
@@ -36,8 +41,7 @@ fn read(ring: &Ring, places: &[&'static Location<'static>; 2], limit: usize) -> 
     let events = ring.read(limit).into_iter().map(|event| {
         let number = event.task.0;
         let length = Duration::from_nanos(number);
-        let kind = [TrapKind::Park, TrapKind::Sleep][number as usize % 2];
-        let wait = Some((kind, places[number as usize % 2]));
+        let wait = Some((kind(number), places[number as usize % 2]));
         assert_eq!(event.what, What::Stepped { took: Some(length), wait });
         assert_eq!(event.at, length);
         number

@@ -11,11 +11,12 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use pikake_time::Deadline;
-use pikake_traps::{About, Builder, Interrupted, catch_and_log, check_interrupt, timeout_at};
+use pikake_traps::{
+    About, Builder, Interrupted, catch_and_log, check_interrupt, park_at, timeout_at,
+};
 
 use crate::core::{Core, Phase};
 use crate::manager::Manager;
-use crate::signal::signal;
 use crate::work::{Kind, work};
 
 /// Ends the pool with its keeper.
@@ -55,7 +56,7 @@ async fn keep<M: Manager>(core: &Rc<Core<M>>) -> Result<(), Interrupted> {
 /// Waits until the keeper is called, or the deadline.
 async fn wait<M: Manager>(core: &Rc<Core<M>>, due: Deadline) -> Result<(), Interrupted> {
     let about = || About::new(format!("work of pool{}", core.label()));
-    let mut called = pin!(signal(&core.keeper, core.built_at, about));
+    let mut called = pin!(park_at((&core.keeper, about), core.built_at));
     let called = poll_fn(|cx| {
         if let Poll::Ready(called) = called.as_mut().poll(cx) {
             return Poll::Ready(called);
@@ -86,7 +87,7 @@ async fn drain<M: Manager>(core: &Rc<Core<M>>) {
             return;
         }
         let about = || About::new(format!("leases of pool{}, at the kernel's end", core.label()));
-        let mut called = pin!(signal(&core.keeper, core.built_at, about));
+        let mut called = pin!(park_at((&core.keeper, about), core.built_at));
         poll_fn(|cx| {
             ends.retain_mut(|end| {
                 // The others go on if the manager panics.

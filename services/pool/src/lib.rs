@@ -94,7 +94,6 @@ mod limit;
 mod manager;
 mod options;
 mod pool;
-mod signal;
 mod stats;
 mod ticket;
 mod work;

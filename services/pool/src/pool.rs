@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_traps::{About, Interrupted, timed};
+use pikake_traps::{About, Interrupted, park_at, timed};
 
 use crate::core::{Core, Joined, Phase};
 use crate::error::{AddError, GetError};
@@ -14,7 +14,6 @@ use crate::holder::{Holder, holders_text};
 use crate::lease::Lease;
 use crate::manager::Manager;
 use crate::options::{Builder, Options};
-use crate::signal::signal;
 use crate::stats::Stats;
 use crate::ticket::Ticket;
 
@@ -254,7 +253,7 @@ impl<M: Manager> Pool<M> {
             };
             let empty = async {
                 while core.total() > 0 {
-                    signal(&core.ends, place, about).await?;
+                    park_at((&core.ends, about), place).await?;
                 }
                 Ok::<(), Interrupted>(())
             };

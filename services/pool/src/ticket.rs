@@ -6,14 +6,13 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
-use pikake_traps::{About, Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue, park_at};
 
 use crate::core::Core;
 use crate::error::GetError;
 use crate::holder::{Note, holders_text};
 use crate::lease::Lease;
 use crate::manager::Manager;
-use crate::signal::signal;
 
 pub(crate) type Answer<M> = Result<Lease<M>, GetError<<M as Manager>::Error>>;
 
@@ -54,7 +53,7 @@ impl<M: Manager> Ticket<M> {
             if let Some(answer) = self.slot.answer.get().and_then(Cell::take) {
                 return Ok(answer);
             }
-            signal(&self.slot.queue, self.slot.note.place, || self.about()).await?;
+            park_at((&self.slot.queue, || self.about()), self.slot.note.place).await?;
         }
     }
 

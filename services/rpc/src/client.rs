@@ -14,7 +14,7 @@ use std::time::Duration;
 use pikake_net::{Read, TcpStream, UnixStream, Write};
 use pikake_time::Ticks;
 use pikake_traps::figures::of_kernel;
-use pikake_traps::{About, Interrupted, WaitQueue, deadline_after, sleep};
+use pikake_traps::{About, Interrupted, WaitQueue, deadline_after, park_at, sleep};
 
 use crate::breaker::{Breaker, BreakerOptions, Verdict};
 use crate::codec::{ArgumentWriter, Codec};
@@ -26,7 +26,6 @@ use crate::packet_error::PacketError;
 use crate::packets::PacketOptions;
 use crate::protocol::Metadata;
 use crate::service::{Answered, Method};
-use crate::signal::signal;
 use crate::trace::with_current;
 
 pub(crate) mod figures;
@@ -253,7 +252,7 @@ impl Client {
             let core = &self.core;
             while core.under_way.get() > 0 {
                 let about = || About::new("the end of the calls under way");
-                signal(&core.idle, place, about).await?;
+                park_at((&core.idle, about), place).await?;
             }
             let links: Vec<_> = core.servers.iter().flat_map(|server| server.close()).collect();
             for link in links {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use pikake_time::Deadline;
 use pikake_traps::figures::of_kernel;
 use pikake_traps::{
-    About, Builder, CancelOnDrop, WaitQueue, deadline_after, now, random, sleep_until,
+    About, Builder, CancelOnDrop, WaitQueue, deadline_after, now, park_at, random, sleep_until,
     timeout_after,
 };
 
@@ -33,7 +33,6 @@ use crate::breaker::Breaker;
 use crate::client::figures::ClientFigures;
 use crate::link::{Link, LinkOptions, deadline_ahead};
 use crate::packet_error::PacketError;
-use crate::signal::signal;
 
 /// Connects to a server, and says hello.
 pub(crate) type Connect = Rc<dyn Fn(LinkOptions) -> Opening>;
@@ -326,7 +325,7 @@ impl Counted<'_> {
             }
             if endpoint.connections.iter().any(Connection::is_opening) {
                 let about = || About::new(format!("a connection to {}", endpoint.peer));
-                let waited = signal(&endpoint.opened, place, about).await;
+                let waited = park_at((&endpoint.opened, about), place).await;
                 waited.map_err(PacketError::Interrupted)?;
             }
             match &*endpoint.away.borrow() {

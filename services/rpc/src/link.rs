@@ -22,7 +22,7 @@ use pikake_net::{Read, Write};
 use pikake_time::Deadline;
 use pikake_traps::{
     About, Builder, Interrupted, Task, WaitQueue, clock_rate, ignore_after, nearest_deadline, now,
-    sleep,
+    park_at, sleep, take_at,
 };
 
 use crate::codec::{ArgumentWriter, Codec};
@@ -34,7 +34,6 @@ use crate::protocol::{
     NOTICE, REQUEST, STOP, ServerGreeting, put_metadata,
 };
 use crate::service::{Answered, Method};
-use crate::signal::{permit, signal};
 use crate::stream::{Channels, Ported};
 use crate::wire::{put_number, whole_number};
 
@@ -181,7 +180,7 @@ impl Link {
         let not_sent = |failure| self.error(method, failure, Executed::No);
         let about = || About::new(format!("a place for {} at {}", method.name, self.peer));
         if !method.is_notice && !self.places.try_take(1) {
-            let waited = permit(&self.places, place, about).await;
+            let waited = take_at((&self.places, about), 1, place).await;
             waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
         }
         let mut waiting = Waiting { link: self, method, id: 0, call: None };
@@ -277,7 +276,7 @@ impl Link {
                 None => {}
             }
             let about = || About::new(format!("{} at {}, call {id}", method.name, self.peer));
-            if let Err(interrupted) = signal(&call.waiter, place, about).await {
+            if let Err(interrupted) = park_at((&call.waiter, about), place).await {
                 let failure = CallFailure::Interrupted(interrupted);
                 return Err(self.error(method, failure, Executed::Maybe));
             }

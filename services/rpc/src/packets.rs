@@ -36,12 +36,11 @@ use std::time::Duration;
 use pikake_net::{Read, Write};
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{
-    About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, ignore_after, now,
-    timeout_after, timeout_at, try_current,
+    About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, ignore_after, now, park_at,
+    take_at, timeout_after, timeout_at, try_current,
 };
 
 pub use crate::packet_error::PacketError;
-use crate::signal::{permit, signal};
 use crate::wire::{ALL_FLAGS, Header, MOST_KIND, put_number, take_number};
 
 const MAGIC: [u8; 4] = *b"PKRP";
@@ -424,10 +423,10 @@ impl Outbox {
         }
         let about =
             || About::new(format!("room to send: {} bytes wait for the peer", self.waiting()));
-        permit(&self.turn, place, about).await?;
+        take_at((&self.turn, about), 1, place).await?;
         let _turn = Turn(&self.turn);
         while !is_over() {
-            signal(&self.room, place, about).await?;
+            park_at((&self.room, about), place).await?;
         }
         Ok(())
     }
@@ -440,7 +439,7 @@ impl Outbox {
     ) -> Result<(), Interrupted> {
         while !self.has_room() && self.failure.borrow().is_none() {
             let about = || About::new(format!("the peer to take {} bytes", self.waiting()));
-            signal(&self.ended, place, about).await?;
+            park_at((&self.ended, about), place).await?;
         }
         Ok(())
     }
@@ -452,7 +451,7 @@ impl Outbox {
         about: impl Fn() -> About,
     ) -> Result<(), Interrupted> {
         while self.failure.borrow().is_none() {
-            signal(&self.failed, place, &about).await?;
+            park_at((&self.failed, &about), place).await?;
         }
         Ok(())
     }
@@ -589,7 +588,7 @@ impl PacketWriter {
             let is_written = || out.writers.get() > 0 && out.written.get() >= queued;
             while out.writer.borrow().is_some() && !is_written() {
                 let about = || About::new("the end of what is sent");
-                signal(&out.ended, place, about).await.map_err(PacketError::Interrupted)?;
+                park_at((&out.ended, about), place).await.map_err(PacketError::Interrupted)?;
             }
             out.failure().map_or(Ok(()), Err)
         }
@@ -920,7 +919,7 @@ async fn write_until_end<S: Write>(
             break;
         }
         let about = || About::new("packets to send");
-        match ignore_after(out.beat.get(), signal(&out.work, place, about)).await {
+        match ignore_after(out.beat.get(), park_at((&out.work, about), place)).await {
             Some(woken) => woken.map_err(PacketError::Interrupted)?,
             None => {
                 // An idle connection keeps no buffers.

@@ -26,11 +26,12 @@ use pikake_net::{Closing, Read};
 use pikake_time::Deadline;
 use pikake_traps::{
     About, Builder, Interrupted, WaitQueue, deadline_after, elapsed_since, ignore_after, now,
-    shield, sleep, yield_now,
+    park_at, shield, sleep, yield_now,
 };
 
 use crate::call::{CallInfo, EndOfCall, Running, handle};
 use crate::codec::{ArgumentReader, Codec};
+use crate::either::{Either, either};
 use crate::figures::ServerFigures;
 use crate::link::take_channel_packet;
 use crate::packet_error::PacketError;
@@ -41,7 +42,6 @@ use crate::protocol::{
     METHOD_BYTES, Metadata, NOTICE, REQUEST, ServerGreeting, take_metadata,
 };
 use crate::server::{Core, UnfinishedCall};
-use crate::signal::{Either, either, signal};
 use crate::stream::Channels;
 use crate::trace::TraceContext;
 use crate::wire::{Malformed, whole_number};
@@ -278,7 +278,7 @@ impl Session {
 
     async fn ended(&self) -> Result<(), Interrupted> {
         let about = || About::new(format!("the end of {}", self.describe()));
-        signal(&self.ended, Location::caller(), about).await
+        park_at((&self.ended, about), Location::caller()).await
     }
 
     /// The calls under way, in words.

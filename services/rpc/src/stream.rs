@@ -30,16 +30,16 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 
-use pikake_traps::{About, Interrupted, Panic, WaitQueue, catch_and_log};
+use pikake_traps::{About, Interrupted, Panic, WaitQueue, catch_and_log, park_at};
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 use crate::codec::Codec;
+use crate::either::either;
 use crate::packet_error::PacketError;
 use crate::packets::Outbox;
 use crate::protocol::{CREDIT, END, INCOMPLETE, ITEM, MOST_CHANNELS, STOP};
-use crate::signal::{either, signal};
 use crate::wire::put_number;
 
 /// Makes a channel that buffers up to `capacity` items. Either end may be an argument of a call.
@@ -662,7 +662,7 @@ impl<T> Sender<T> {
             }
             let about = || About::new("room in a channel of a call");
             if !channel.has_room() {
-                let waited = signal(&channel.senders, place, about).await;
+                let waited = park_at((&channel.senders, about), place).await;
                 waited.map_err(NotSent::Interrupted)?;
                 continue;
             }
@@ -672,7 +672,7 @@ impl<T> Sender<T> {
             let Some(out) = channel.exported_by().filter(is_full) else { return Ok(()) };
             let closed = async {
                 while !is_closed() {
-                    signal(&channel.senders, place, about).await?;
+                    park_at((&channel.senders, about), place).await?;
                 }
                 Ok(())
             };
@@ -751,7 +751,7 @@ impl<T> Receiver<T> {
                     return channel.loss.borrow().clone().map_or(Ok(None), Err);
                 }
                 let about = || About::new("an item of a channel of a call");
-                let waited = signal(&channel.receivers, place, about).await;
+                let waited = park_at((&channel.receivers, about), place).await;
                 waited.map_err(ReceiveError::Interrupted)?;
             }
         }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{About, Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+use pikake_traps::{About, Interrupted, KernelTrap, Queued, TakeTrap, WaitQueue, take_at};
 
 use super::AnyQueue;
 use crate::error::{GetError, NotPut, PutError, TryGetError};
@@ -42,7 +42,9 @@ impl<S: Store> ItemRequest for GetRequest<'_, S> {
     }
 }
 
-impl<S: Store> PermitRequest for GetRequest<'_, S> {
+impl<S: Store> PermitRequest for GetRequest<'_, S> {}
+
+impl<S: Store> Queued for GetRequest<'_, S> {
     #[inline]
     fn queue(&self) -> &WaitQueue {
         &self.0.getters
@@ -162,32 +164,24 @@ pub(crate) struct Put<'a, S: Store> {
 enum Stage<'a, S: Store> {
     New(S::Item),
     /// The item is pending, and has this number.
-    Waiting(KernelTrap<PutTrap<'a, S>>, u64),
+    Waiting(KernelTrap<TakeTrap<Putters<'a, S>>>, u64),
     Ended,
 }
 
-/// The trap that waits until a pending item moves into the queue.
-struct PutTrap<'a, S: Store>(&'a AnyQueue<S>);
+/// The putters of a queue, each of which waits until its item moves into the queue.
+struct Putters<'a, S: Store>(&'a AnyQueue<S>);
 
-impl<S: Store> Trap for PutTrap<'_, S> {
-    type Answer = Result<(), Interrupted>;
-    type Given = ();
-
+impl<S: Store> Queued for Putters<'_, S> {
     #[inline]
-    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Take(&self.0.putters, 1)
+    fn queue(&self) -> &WaitQueue {
+        &self.0.putters
     }
 
-    #[inline]
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
+    fn about(&self) -> About {
+        self.0.about()
     }
 
-    fn about(&self) -> Option<About> {
-        Some(self.0.about())
-    }
-
-    fn left(&mut self) {
+    fn left(&self) {
         // The permit was granted for an item that is in the queue, and concerns no other putter.
         self.0.putters.recover();
         self.0.putters.reclaim();
@@ -212,7 +206,7 @@ impl<'a, S: Store> Put<'a, S> {
                 // A permit granted in an ended kernel was for an item that is in the queue.
                 queue.putters.recover();
                 queue.putters.reclaim();
-                let mut trap = kernel_trap_at(PutTrap(queue), self.awaited_at);
+                let mut trap = take_at(Putters(queue), 1, self.awaited_at);
                 let polled = Pin::new(&mut trap).poll(cx);
                 let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended) else {
                     unreachable!("polling the trap does not reach this future")

@@ -12,8 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use pikake_traps::{
-    About, ForeignTrap, Interrupted, KernelTrap, TrapKind, kernel_trap_at,
-    yield_thread_before_sleep,
+    About, ForeignTrap, Interrupted, KernelTrap, kernel_trap_at, yield_thread_before_sleep,
 };
 
 use super::block;
@@ -315,9 +314,8 @@ where
         }
         loop {
             let foreign = || {
-                let trap =
-                    ForeignTrap::new(TrapKind::FutureWait).described_by(|| About::new(D::NAME));
-                kernel_trap_at(trap, awaited_at)
+                let about: fn() -> About = || About::new(D::NAME);
+                kernel_trap_at(ForeignTrap::new(about), awaited_at)
             };
             let asked = trap.get_or_insert_with(foreign);
             let paused = ResumeOnDrop(wait);

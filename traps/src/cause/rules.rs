@@ -8,32 +8,31 @@
 //! | After a pending poll of an owner with a cause: | the owner's body is |
 //! | --- | --- |
 //! | the owner's own grace is over | dropped |
-//! | a wait or a shield of the poll is pending, or a sub-wait waits | left alone, and reported after a second |
+//! | a wait or a shield of the poll is pending, or a sub-wait waits | left alone, and reported
+//! after a second |
 //! | the task was woken during the poll | polled again |
-//! | no poll has returned the cause, and no sub-wait's waker was called since its last poll | dropped: only foreign futures remain, which cannot be interrupted |
+//! | no poll has returned the cause, and no sub-wait's waker was called since its last poll |
+//! dropped: only foreign futures remain, which cannot be interrupted |
 //! | otherwise | dropped after the foreign grace: the body cleans up through a foreign future |
 
-use pikake_time::{Deadline, Ticks};
+use pikake_time::Ticks;
 
 use super::{Branch, Cause, Query};
 use crate::cell::reference::TaskRef;
-use crate::cell::sub_wait::Count;
+use crate::cell::sub_wait::{Count, SubWait};
 use crate::door;
 use crate::interrupt::Interrupted;
 use crate::local::Local;
-use crate::wait::{Begun, Collected, Disarmed, Until, Wait, Waiter};
+use crate::step::Step;
+use crate::wait::{Parked, WaitPlace, Waiter};
 
 impl Cause {
     /// Withdraws the alarm.
     pub(crate) fn end_alarm(&self, local: &Local) {
         if let Some((at, key)) = self.alarm.take() {
-            local.kernel().withdraw(sleep_until(at), key);
+            local.kernel().leave(WaitPlace::Moment(at), key);
         }
     }
-}
-
-fn sleep_until(at: Ticks) -> Wait<'static> {
-    Wait::Sleep(Until::At(Deadline::at(at)))
 }
 
 impl Local {
@@ -41,7 +40,7 @@ impl Local {
     /// opened.
     fn find_due<'a>(&'a self, task: &'a TaskRef, query: &Query) -> Option<(u64, &'a Cause)> {
         let mut found = None;
-        let mut at = self.innermost();
+        let mut at = self.step.innermost();
         while let Some(scope) = at {
             if scope.is_shield() {
                 return found;
@@ -64,26 +63,26 @@ impl Local {
         let (opened, cause) = self.find_due(task, query)?;
         cause.returned.set(true);
         let raised = query.branch.map(|branch| Branch { floor: opened + 1, ..branch });
-        self.set_branch(raised);
+        self.step.branch.set(raised);
         Some(cause.why())
     }
 
     /// The result that [`collect_due`](Self::collect_due) would have, without changes.
     pub(crate) fn peek_due(&self, task: &TaskRef) -> Option<Interrupted> {
-        let query = Query::new(self.branch());
+        let query = Query::new(self.step.branch.get());
         self.find_due(task, &query).map(|(_, cause)| cause.why())
     }
 
-    /// Notes that a scope's [armed](crate::TrapHandler::arm) deadline has passed, and notifies the
+    /// Notes that the deadline of a scope has passed ([`WaitPlace::Deadline`]), and notifies the
     /// scope and the sub-waits inside. Returns the number of this moment. For the kernel, which
     /// then [calls the wakers](Self::call_wakers).
     pub fn deadline_passed(&self, waiter: &Waiter) -> u64 {
-        let number = self.next_moment();
+        let number = self.moments.next();
         add_cause(waiter.task());
         self.notify(waiter);
         if !waiter.sub_wait().is_none() {
             let inside = self.sub_waits().take_wakers(waiter.task(), Some(waiter.sub_wait()));
-            self.add_wakers(inside);
+            self.wakers.add(inside);
         }
         number
     }
@@ -92,11 +91,7 @@ impl Local {
 /// Flags a task: one more cause of the task, or of its scopes, is live.
 pub(crate) fn add_cause(task: &TaskRef) {
     if !task.is_watched() {
-        door::try_with(|local| {
-            if local.is_current(task) {
-                local.watch(task);
-            }
-        });
+        door::try_with(|local| local.step.of(task).map(Step::watch_anew));
     }
     task.count_cause();
 }
@@ -105,18 +100,16 @@ pub(crate) fn add_cause(task: &TaskRef) {
 #[cold]
 pub(crate) fn apply_rules_after_step(local: &Local, task: &TaskRef) -> bool {
     let Some(cause) = task.cause() else { return false };
-    let polled = Polled {
-        since: local.step_began(),
-        sub_waits: task.sub_waits().count(),
-        is_woken: local.wakes() > 0,
-    };
-    apply_rules(local, cause, polled, &Waiter::of_task(task))
+    let step = &local.step;
+    let is_woken = step.wakes() > 0;
+    let polled = Polled::new(step, step.began(), task.sub_waits().count(), is_woken);
+    apply_rules(local, cause, polled, &Waiter::uncounted(task, SubWait::NONE))
 }
 
 /// The observations during an owner's poll.
 pub(crate) struct Polled {
-    /// The moment before the poll.
-    since: u64,
+    /// A wait or a shield that was polled with the task's own waker is pending.
+    has_pending: bool,
     /// The number of sub-waits inside the owner, after the poll.
     sub_waits: Count,
     /// The task was woken.
@@ -124,8 +117,9 @@ pub(crate) struct Polled {
 }
 
 impl Polled {
-    pub(crate) fn new(since: u64, sub_waits: Count, is_woken: bool) -> Self {
-        Self { since, sub_waits, is_woken }
+    /// The observations during a poll in this step that began after the moment `since`.
+    pub(crate) fn new(step: &Step, since: u64, sub_waits: Count, is_woken: bool) -> Self {
+        Self { has_pending: step.has_pending_since(since), sub_waits, is_woken }
     }
 }
 
@@ -144,7 +138,7 @@ pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &
         cause.is_reported.set(true);
         report(owner.task(), &cause.why);
     }
-    if polled.sub_waits.waiting() > 0 || local.has_pending_since(polled.since) {
+    if polled.sub_waits.waiting() > 0 || polled.has_pending {
         cause.foreign_since.set(None);
     } else if polled.is_woken {
         local.notify(owner);
@@ -171,24 +165,23 @@ fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
     let kernel = local.kernel();
     if let Some((set_to, key)) = cause.alarm.get() {
         // The call also binds the alarm to the owner's current task and waker.
-        let is_pending = Some(set_to) == at
-            && kernel.collect(sleep_until(set_to), key, owner) == Collected::Pending;
-        if is_pending {
-            return;
-        }
         if Some(set_to) == at {
+            // The call also binds the alarm to the owner's current task and waker.
+            if let Parked::Waits(_) = kernel.collect(WaitPlace::Moment(set_to), key, owner) {
+                return;
+            }
             // The alarm went off, and its entry is gone.
             cause.alarm.set(None);
         } else {
             cause.end_alarm(local);
         }
     }
-    let Some(at) = at else { return };
-    match kernel.begin(sleep_until(at), owner) {
-        Begun::Entry(key) => cause.alarm.set(Some((at, key))),
-        Begun::Never => {}
+    let Some(at) = at.filter(|at| *at != Ticks::MAX) else { return };
+    if at <= kernel.now() {
         // The moment has come meanwhile.
-        Begun::Answered | Begun::NextStep => local.notify(owner),
+        local.notify(owner);
+    } else if let Parked::Waits(key) = kernel.park(WaitPlace::Moment(at), owner) {
+        cause.alarm.set(Some((at, key)));
     }
 }
 
@@ -208,14 +201,6 @@ fn report(task: &TaskRef, why: &Interrupted) {
     );
 }
 
-/// Removes the cause of a disarmed deadline, if it has passed, from the count of the task that it
-/// was for.
-pub(crate) fn discount_disarmed(disarmed: &Disarmed) {
-    if disarmed.passed.is_some() {
-        disarmed.waiter.task().discount_cause();
-    }
-}
-
 impl TaskRef {
     /// Asks the task to end. See [`Task::cancel`](crate::Task::cancel).
     ///
@@ -231,11 +216,11 @@ impl TaskRef {
             if self.cause().is_some() {
                 return;
             }
-            self.set_cause(Cause::new(local.next_moment(), reason, local.kernel().now(), None));
+            self.set_cause(Cause::new(local.moments.next(), reason, local.kernel().now(), None));
             add_cause(self);
             local.make_ready(self);
             let inside = local.sub_waits().take_wakers(self, None);
-            local.add_wakers(inside);
+            local.wakers.add(inside);
             local.call_wakers();
         });
     }

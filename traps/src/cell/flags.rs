@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use crate::names::TrapKind;
+use crate::kind::TrapKind;
 
 /// The way in which a task ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,7 +43,9 @@ impl Flags {
     pub(crate) const WATCHED: u32 = Self::CAUSE | Self::OBSERVED | Self::INSPECTED;
 
     /// The number of the task's steps, modulo the range of these bits.
-    const STEPS: u32 = 0x3fff << Self::STEPS_SHIFT;
+    const STEPS: u32 = Self::MOST_STEPS << Self::STEPS_SHIFT;
+    /// The greatest [count of steps](Self::steps).
+    pub(crate) const MOST_STEPS: u32 = 0x3fff;
     const STEPS_SHIFT: u32 = 10;
     const EXIT_SHIFT: u32 = 8;
     const KIND_SHIFT: u32 = 24;
@@ -113,17 +115,17 @@ impl Flags {
     /// Notes the kind of a wait that was polled and is pending.
     #[inline(always)]
     pub(crate) fn set_kind(&self, kind: TrapKind) {
-        self.0.set(self.0.get() & !Self::KIND | (kind as u32 + 1) << Self::KIND_SHIFT);
+        self.0.set(self.0.get() & !Self::KIND | kind.number() << Self::KIND_SHIFT);
     }
 
     /// The kind of the wait that was polled last in the last step; `None`: there was none.
     pub(crate) fn kind(&self) -> Option<TrapKind> {
-        TrapKind::from_number(self.kind_plus_one().checked_sub(1)?)
+        TrapKind::from_number(self.kind_number())
     }
 
-    /// The number of that kind plus one; zero if there was none.
+    /// The number of that kind; zero if there was none.
     #[inline(always)]
-    pub(crate) fn kind_plus_one(&self) -> u32 {
+    pub(crate) fn kind_number(&self) -> u32 {
         (self.0.get() & Self::KIND) >> Self::KIND_SHIFT
     }
 }

@@ -21,7 +21,8 @@ use super::{Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, allocate, end_loca
 use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
-use crate::names::{KernelId, TaskId, TrapKind};
+use crate::kind::TrapKind;
+use crate::names::{KernelId, TaskId};
 use crate::seen::{SeenScope, SeenWait};
 
 /// A counted reference to a task, for its home thread.
@@ -239,11 +240,11 @@ impl TaskRef {
     }
 
     /// The parts of [`last_wait`](Self::last_wait) as they are stored: the
-    /// [number](TrapKind::number) of the kind plus one, and the place. Zero: there was no such
-    /// wait, and the place is any one.
+    /// [number](TrapKind::number) of the kind, and the place. Zero: there was no such wait, and the
+    /// place is any one.
     #[inline(always)]
     pub fn last_wait_parts(&self) -> (u32, &'static Location<'static>) {
-        (self.flags().kind_plus_one(), self.own().awaits_at.get())
+        (self.flags().kind_number(), self.own().awaits_at.get())
     }
 
     /// The waits that were polled with the task's own waker in the last step and were pending. If

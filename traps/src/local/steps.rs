@@ -1,22 +1,23 @@
 //! Steps: the poll, or the drop, of a task's future with the task as the current one.
 
-use std::ptr::{self, NonNull};
 use std::task::Context;
 
 use super::Local;
-use crate::catch::catch_and_log;
 use crate::cause::Cause;
 use crate::cause::rules::apply_rules_after_step;
-use crate::cell::Header;
 use crate::cell::flags::{Exit, Flags};
 use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
-use crate::scope::Frame;
+use crate::seen::SeenWait;
+use crate::step::Step;
 
 impl Local {
     /// Steps a task that was taken out of the ready list and has not ended. Returns the task if it
     /// has ended, or if the kernel must drop it ([`drop_reason`](Self::drop_reason)).
+    ///
+    /// The step may be inside a step of another task, which goes on afterwards as if nothing had
+    /// happened.
     ///
     /// # Panics
     ///
@@ -33,12 +34,16 @@ impl Local {
     /// Inside a step of the same task.
     #[inline(always)]
     pub fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        self.step.set(self.step.get() + 1);
-        self.step_began.set(self.moment.get());
-        self.refill();
-        if task.is_watched() {
-            self.watch(&task);
+        if self.step.is_going_on() {
+            return self.step.set_aside(|| self.step_alone(task, show));
         }
+        self.step_alone(task, show)
+    }
+
+    /// Makes a step where none goes on.
+    #[inline(always)]
+    fn step_alone(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
+        self.steps.set(self.steps.get() + 1);
         let exit = {
             let _stepping = Stepping::begin(self, &task);
             let waker = task.borrowed_waker();
@@ -50,7 +55,7 @@ impl Local {
             exit
         };
         show(&task);
-        if self.attention.get() {
+        if self.needs_attention() {
             self.end_step();
         }
         if exit.is_some() {
@@ -60,41 +65,6 @@ impl Local {
             return self.after_step(task);
         }
         None
-    }
-
-    /// Does `work` with a task as the current one, right before the task's step. For the kernel's
-    /// observers.
-    pub fn before_step(&self, task: &TaskRef, work: impl FnOnce()) {
-        task.flags().set(Flags::STEPPED);
-        let _current = CurrentGuard::set(self, task);
-        work();
-    }
-
-    /// The reason to drop a task that [`step`](Self::step) returned; `None` if the task has ended.
-    /// The kernel must drop a task that was asked to end and waits on foreign futures alone: they
-    /// cannot be interrupted.
-    pub fn drop_reason(&self, task: &TaskRef) -> Option<Interrupted> {
-        if task.is_ended() { None } else { task.cause().map(Cause::why) }
-    }
-
-    /// Starts to count the waits and wakes of the current task.
-    #[inline(never)]
-    pub(crate) fn watch(&self, task: &TaskRef) {
-        self.wakes.set(0);
-        self.pending.borrow_mut().clear();
-        self.branch.set(None);
-        if task.flags().has(Flags::INSPECTED) {
-            task.begin_inspected_step();
-        }
-    }
-
-    #[cold]
-    fn end_step(&self) {
-        let after_step = std::mem::take(&mut *self.after_step.borrow_mut());
-        for waker in after_step {
-            catch_and_log("a combinator's waker", || waker.wake());
-        }
-        self.call_collected_wakers();
     }
 
     #[inline(always)]
@@ -113,6 +83,93 @@ impl Local {
         }
         None
     }
+
+    /// Does `work` with a task as the current one, outside of all scopes.
+    fn while_current(&self, task: &TaskRef, work: impl FnOnce()) {
+        struct Ending<'a>(&'a Step);
+        impl Drop for Ending<'_> {
+            fn drop(&mut self) {
+                self.0.end();
+            }
+        }
+
+        self.step.set_aside(|| {
+            self.step.begin(task, self.moments.last(), self.quotas());
+            let _ending = Ending(&self.step);
+            work();
+        });
+    }
+
+    /// Does `work` with a task as the current one, right before the task's step. For the kernel's
+    /// observers.
+    pub fn before_step(&self, task: &TaskRef, work: impl FnOnce()) {
+        task.flags().set(Flags::STEPPED);
+        self.while_current(task, work);
+    }
+
+    /// The reason to drop a task that [`step`](Self::step) returned; `None` if the task has ended.
+    /// The kernel must drop a task that was asked to end and waits on foreign futures alone: they
+    /// cannot be interrupted.
+    pub fn drop_reason(&self, task: &TaskRef) -> Option<Interrupted> {
+        if task.is_ended() { None } else { task.cause().map(Cause::why) }
+    }
+
+    /// Counts the waits and wakes of the step of a task that is watched.
+    #[inline(never)]
+    fn watch(&self, task: &TaskRef) {
+        self.step.watch_anew();
+        if task.flags().has(Flags::INSPECTED) {
+            task.begin_inspected_step();
+        }
+    }
+
+    #[cold]
+    fn end_step(&self) {
+        self.wakers.call_after_step();
+        self.call_collected_wakers();
+    }
+
+    /// The task whose future is being polled or dropped; `None` between steps.
+    pub fn current(&self) -> Option<TaskRef> {
+        self.step.task().map(|task| TaskRef::clone(&task))
+    }
+
+    /// The number of the last step.
+    #[inline(always)]
+    pub fn step_number(&self) -> u64 {
+        self.steps.get()
+    }
+
+    /// Notes a pending poll of a wait or a shield of the current task, with the task's own waker.
+    /// Returns the moment of the poll.
+    #[inline(always)]
+    pub(crate) fn note_pending(&self, task: &TaskRef) -> u64 {
+        if !task.is_watched() {
+            return self.moments.last();
+        }
+        let moment = self.moments.next();
+        self.step.note_pending(moment);
+        moment
+    }
+
+    /// Spends one of the attempts that the current task may make in this step; `false`: none is
+    /// left. Outside of steps, where an attempt delays no task, there is no limit.
+    #[inline(always)]
+    pub fn take_attempt(&self) -> bool {
+        !self.step.is_going_on() || self.step.take_attempt()
+    }
+
+    /// Spends one of the answers that the current task may get at once in this step; `false`: none
+    /// is left.
+    #[inline(always)]
+    pub fn take_answer(&self) -> bool {
+        self.step.take_answer()
+    }
+
+    /// Shows every pending wait that was polled with a combinator's waker.
+    pub fn each_sub_wait(&self, show: impl FnMut(&TaskRef, SeenWait)) {
+        self.sub_waits.each(show);
+    }
 }
 
 /// A step of a task. The drop ends the step.
@@ -124,8 +181,11 @@ struct Stepping<'a> {
 impl<'a> Stepping<'a> {
     #[inline(always)]
     fn begin(local: &'a Local, task: &'a TaskRef) -> Self {
+        if task.is_watched() {
+            local.watch(task);
+        }
         task.flags().begin_step();
-        local.task.set(Some(task.address()));
+        local.step.begin(task, local.moments.last(), local.quotas());
         Self { local, task }
     }
 }
@@ -134,31 +194,7 @@ impl Drop for Stepping<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.task.flags().clear(Flags::BUSY);
-        self.local.task.set(None);
-        self.local.scope.set(ptr::null());
-    }
-}
-
-/// Makes a task the current one, outside of all scopes, until the guard is dropped.
-struct CurrentGuard<'a> {
-    local: &'a Local,
-    task: Option<NonNull<Header>>,
-    scope: *const Frame,
-}
-
-impl<'a> CurrentGuard<'a> {
-    #[inline(always)]
-    fn set(local: &'a Local, task: &TaskRef) -> Self {
-        let scope = local.scope.replace(ptr::null());
-        Self { local, task: local.task.replace(Some(task.address())), scope }
-    }
-}
-
-impl Drop for CurrentGuard<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.local.task.set(self.task);
-        self.local.scope.set(self.scope);
+        self.local.step.end();
     }
 }
 
@@ -203,12 +239,11 @@ impl TaskRef {
 fn while_current(task: &TaskRef, work: impl FnOnce()) {
     let mut work = Some(work);
     door::try_with(|local| {
-        if local.id != task.kernel() {
+        if local.id() != task.kernel() {
             return;
         }
         if let Some(work) = work.take() {
-            let _current = CurrentGuard::set(local, task);
-            work();
+            local.while_current(task, work);
         }
     });
     if let Some(work) = work {

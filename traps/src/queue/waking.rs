@@ -14,7 +14,7 @@ impl WaitQueue {
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
     #[inline]
     pub fn wake(&self, count: usize) -> usize {
-        if self.length.get() == 0 { 0 } else { self.signal(count) }
+        if self.length.get() == 0 || self.has_takers.get() { 0 } else { self.signal(count) }
     }
 
     #[inline(never)]
@@ -58,7 +58,7 @@ impl WaitQueue {
     /// Grants free permits to the waiters, the first one first.
     #[inline]
     pub fn serve(&self) {
-        if self.length.get() > 0 {
+        if self.length.get() > 0 && self.has_takers.get() {
             self.grant_free();
         }
     }
@@ -66,7 +66,7 @@ impl WaitQueue {
     #[inline(never)]
     fn grant_free(&self) {
         let reached = door::reach(self.kernel.get(), |local| {
-            local.kernel().serve(self);
+            local.kernel().notify(self, usize::MAX);
             local.call_wakers();
         });
         if reached.is_none() {
@@ -89,7 +89,7 @@ impl WaitQueue {
     /// The task of a waiter that was granted permits and has not collected them, if there is one
     /// and the kernel knows it. The kernel may search all of its waits. For listings.
     pub fn granted_to(&self) -> Option<TaskRef> {
-        door::reach(self.kernel.get(), |local| local.kernel().granted_to(self)).flatten()
+        door::reach(self.kernel.get(), |local| local.kernel().inspect()?.granted_to(self)).flatten()
     }
 
     /// Frees the permits that a kernel had granted before its end. For primitives, when a waiter
@@ -119,16 +119,25 @@ impl WaitQueue {
         self.returned(self.granted.get());
     }
 
-    /// Makes the queue part of a kernel, whose table has its waiters from now on. For kernels,
-    /// before a task waits.
+    /// Makes the queue part of a kernel, whose table has its waiters from now on, before a task
+    /// waits in it for permits (`is_taker`) or for a signal.
     ///
     /// # Panics
     ///
-    /// When the queue is part of another kernel that has not ended.
+    /// When the queue is part of another kernel that has not ended, or has waiters of the other
+    /// kind.
     #[inline]
-    pub fn join_kernel(&self, kernel: KernelId) {
+    pub(crate) fn join(&self, kernel: KernelId, is_taker: bool) {
         if self.kernel.get() != kernel {
             self.change_kernel(kernel);
+        }
+        if self.has_takers.get() != is_taker {
+            assert!(
+                self.length.get() == 0,
+                "a wait queue cannot serve waiters for signals and for permits at once: give each \
+                 a queue"
+            );
+            self.has_takers.set(is_taker);
         }
     }
 
@@ -156,7 +165,7 @@ impl Drop for WaitQueue {
     fn drop(&mut self) {
         // The remaining waiters are those of futures that the program has leaked.
         if self.length.get() > 0 {
-            door::reach(self.kernel.get(), |local| local.kernel().forget_waiters(self));
+            door::reach(self.kernel.get(), |local| local.kernel().forget(self));
         }
     }
 }

@@ -6,12 +6,13 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use pikake_time::Deadline;
 
-use super::{Frame, Passed};
+use super::{Frame, ScopeCause};
 use crate::cause::rules::{self, Polled};
 use crate::cause::{Branch, Cause};
 use crate::cell::flags::Flags;
@@ -19,11 +20,13 @@ use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, SubWait};
 use crate::door;
 use crate::interrupt::TimedOut;
+use crate::kind::TrapKind;
 use crate::local::Local;
-use crate::names::TrapKind;
 use crate::seen::About;
+use crate::step::Step;
 use crate::sub_waits::{NodeKind, Under};
-use crate::wait::{Until, Waiter};
+use crate::traps::foreign;
+use crate::wait::{Parked, Passed, Until, WaitPlace, Waiter};
 
 /// The result of a future with a deadline, from [`timed`](crate::timed).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +44,7 @@ pub struct Timed<T> {
 #[derive(Clone, Copy)]
 enum Kind {
     /// Interrupts the body when the deadline has passed.
-    Deadline {
-        until: Until,
-        /// The time that the interrupted body may still run before it is dropped; `None`: without
-        /// limit.
-        grace: Option<Duration>,
-    },
+    Deadline(Until),
     /// Hides the causes of outer owners from the body.
     Shield,
 }
@@ -70,58 +68,66 @@ impl Frame {
         self.node.set(local.sub_waits().bind(self.node.get(), under, task, waker, kind));
     }
 
-    fn waiter(&self, task: &TaskRef) -> Waiter {
-        Waiter::new(task, self.node.get())
-    }
-
     /// Opens the scope at its first poll, from which a relative deadline counts.
     #[inline]
-    fn open(&self, local: &Local, until: Option<Until>) {
+    fn open(&self, local: &Local, kind: Kind) {
         self.kernel.set(local.id());
-        self.opened.set(local.next_moment());
-        self.deadline.set(match until {
-            Some(Until::After(length)) => {
+        self.opened.set(local.moments.next());
+        self.deadline.set(match kind {
+            Kind::Deadline(Until::After(length)) => {
                 let kernel = local.kernel();
                 Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
             }
-            Some(Until::At(deadline)) => deadline,
-            None => Deadline::NEVER,
+            Kind::Deadline(Until::At(deadline)) => deadline,
+            Kind::Shield => Deadline::NEVER,
         });
     }
 
+    /// Arms the timer, or binds it to the task and node of this poll.
     #[inline]
     fn arm(&self, local: &Local, task: &TaskRef) {
         if self.deadline.get().is_never() {
             return;
         }
+        let mut passed = None;
+        let place = WaitPlace::Deadline(self.deadline.get().ticks(), &mut passed);
+        let waiter = Waiter::uncounted(task, self.node.get());
+        let parked = match self.timer.get() {
+            None => local.kernel().park(place, &waiter),
+            Some(key) => local.kernel().collect(place, key, &waiter),
+        };
         self.task.set(Some(task.address()));
-        self.armed_node.set(self.node.get());
-        let timer = local.kernel().arm(self.deadline.get(), self.waiter(task));
-        self.timer.set(Some(timer));
+        self.timer.set(match parked {
+            Parked::Waits(key) => Some(key),
+            Parked::Satisfied | Parked::Deferred | Parked::Never => None,
+        });
+        if let Some(passed) = passed {
+            self.pass(local, passed);
+        }
+    }
+
+    /// Takes the deadline over, which has passed.
+    #[inline(never)]
+    fn pass(&self, local: &Local, passed: Passed) {
+        let Some(set_at) = self.set_at else { return };
+        let grace = self.grace.get().map(|grace| local.kernel().rate().ticks_ceil(grace));
+        let cause = Cause::of_scope(self.opened.get(), set_at, (passed.number, passed.at), grace);
+        let flagged = Cell::new(Some(passed.waiter.into_task()));
+        let is_first = self.passed.set(Box::new(ScopeCause { cause, flagged })).is_ok();
+        debug_assert!(is_first, "a deadline passes once");
     }
 
     /// Binds the scope to the task and waker of a poll that begins, and finds out whether the
     /// deadline has passed. Not needed if the same task polls with its own waker, is not watched,
     /// and there is no node.
     #[inline(never)]
-    fn update(&self, local: &Local, task: &TaskRef, waker: &Waker, grace: Option<Duration>) {
+    fn update(&self, local: &Local, task: &TaskRef, waker: &Waker) {
         if !task.owns(waker) {
             self.bind(local, task, Some(waker));
         } else if !self.node.get().is_none() {
             self.bind(local, task, None);
         }
         self.rebind(local, task);
-        let passed = self.timer.get().filter(|timer| local.kernel().has_passed(*timer));
-        if let Some(disarmed) = passed.and_then(|timer| local.kernel().disarm(timer)) {
-            self.timer.set(None);
-            if let (Some(passed), Some(set_at)) = (disarmed.passed, self.set_at) {
-                let grace = grace.map(|grace| local.kernel().rate().ticks_ceil(grace));
-                let cause = Cause::of_scope(self.opened.get(), set_at, passed, grace);
-                let flagged = Cell::new(Some(disarmed.waiter.into_task()));
-                let is_first = self.passed.set(Box::new(Passed { cause, flagged })).is_ok();
-                debug_assert!(is_first, "a deadline passes once");
-            }
-        }
         // The task that polls the scope is flagged for its cause.
         if let Some(passed) = self.passed.get() {
             let flagged = passed.flagged.take();
@@ -136,17 +142,11 @@ impl Frame {
         }
     }
 
-    /// Arms the timer anew if it is armed for another task or another node, unless the deadline has
-    /// passed.
+    /// Binds the timer, if there is one, to the task and node of this poll.
     fn rebind(&self, local: &Local, task: &TaskRef) {
-        let Some(timer) = self.timer.get() else { return };
-        let is_same =
-            self.task.get() == Some(task.address()) && self.armed_node.get() == self.node.get();
-        if is_same || local.kernel().has_passed(timer) {
-            return;
+        if self.timer.get().is_some() {
+            self.arm(local, task);
         }
-        drop(local.kernel().disarm(timer));
-        self.arm(local, task);
     }
 
     /// Applies the rules after a pending poll of a scope with sub-waits, or in a watched task.
@@ -155,7 +155,10 @@ impl Frame {
     fn apply_rules(&self, local: &Local, task: &TaskRef, polled: Polled) -> bool {
         self.rebind(local, task);
         match self.cause() {
-            Some(cause) => rules::apply_rules(local, cause, polled, &self.waiter(task)),
+            Some(cause) => {
+                let owner = Waiter::uncounted(task, self.node.get());
+                rules::apply_rules(local, cause, polled, &owner)
+            }
             None => false,
         }
     }
@@ -172,7 +175,8 @@ impl Frame {
         }
         let sub_wait = (!is_own).then(|| self.node.get());
         let about = About::new("foreign future in a scope with a deadline");
-        local.note_seen(task, sub_wait, (TrapKind::FutureWait, set_at), (Some(about), None));
+        let kind = TrapKind::of(&foreign::NAME);
+        local.note_seen(task, sub_wait, (kind, set_at), Some(about));
     }
 
     /// Ends the scope. Returns whether a poll has returned its cause.
@@ -193,15 +197,20 @@ impl Frame {
     /// Disarms the timer.
     #[inline(always)]
     fn disarm(&self, local: &Local) {
-        if let Some(disarmed) = self.timer.take().and_then(|timer| local.kernel().disarm(timer)) {
-            rules::discount_disarmed(&disarmed);
+        let Some(key) = self.timer.take() else { return };
+        let mut passed = None;
+        let place = WaitPlace::Deadline(self.deadline.get().ticks(), &mut passed);
+        local.kernel().leave(place, key);
+        if let Some(passed) = passed {
+            // The task was flagged for a cause that no poll has seen.
+            passed.waiter.task().discount_cause();
         }
     }
 
     #[inline(never)]
     fn close_in(&self, local: &Local) -> bool {
         self.disarm(local);
-        local.forget_pending(self.stamp.get());
+        local.step.forget_pending(self.stamp.get());
         let node = self.node.replace(SubWait::NONE);
         if !node.is_none() {
             local.sub_waits().free(node);
@@ -236,23 +245,23 @@ impl Drop for Frame {
 
 /// Keeps a scope in the chain during a poll, until the guard is dropped.
 struct Entered<'a> {
-    local: &'a Local,
-    around: *const Frame,
+    step: &'a Step,
+    around: Option<NonNull<Frame>>,
 }
 
 impl<'a> Entered<'a> {
     #[inline(always)]
-    fn new(local: &'a Local, frame: &'a Frame) -> Self {
-        let around = local.replace_scope(frame);
+    fn new(step: &'a Step, frame: &'a Frame) -> Self {
+        let around = step.replace_scope(Some(NonNull::from(frame)));
         frame.parent.set(around);
-        Self { local, around }
+        Self { step, around }
     }
 }
 
 impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.local.replace_scope(self.around);
+        self.step.replace_scope(self.around);
     }
 }
 
@@ -287,7 +296,7 @@ impl<F: Future> Scoped<F> {
     #[track_caller]
     #[inline]
     fn deadline(until: Until, body: F) -> Self {
-        Self::new(Kind::Deadline { until, grace: None }, Some(Location::caller()), body)
+        Self::new(Kind::Deadline(until), Some(Location::caller()), body)
     }
 
     /// Polls the body inside the scope. At the body's end, closes the scope, and also returns
@@ -327,36 +336,32 @@ fn poll_in<F: Future>(
     task: &TaskRef,
     cx: &mut Context<'_>,
 ) -> Poll<End<F::Output>> {
-    let (until, grace) = match kind {
-        Kind::Deadline { until, grace } => (Some(until), grace),
-        Kind::Shield => (None, None),
-    };
+    let step = &local.step;
     if frame.opened.get() == 0 {
-        frame.open(local, until);
-        frame.has_grace.set(grace.is_some());
+        frame.open(local, kind);
     }
-    let entered = Entered::new(local, frame);
+    let entered = Entered::new(step, frame);
     let is_own = task.owns(cx.waker());
     let is_same = frame.task.get().is_none_or(|before| before == task.address());
     if !is_own || !is_same || task.is_watched() || !frame.node.get().is_none() {
-        frame.update(local, task, cx.waker(), grace);
+        frame.update(local, task, cx.waker());
     }
-    let (since, wakes) = (local.moment(), local.wakes());
+    let (since, wakes) = (local.moments.last(), step.wakes());
     match body.poll(cx) {
         Poll::Ready(output) => {
             drop(entered);
             frame.disarm(local);
             if frame.is_shield() && task.is_watched() {
-                local.set_branch(Some(Branch::of(frame.opened.get())));
+                local.step.branch.set(Some(Branch::of(frame.opened.get())));
             }
             Poll::Ready(End::Done(output))
         }
         Poll::Pending => {
             let must_drop = if task.is_watched() || !frame.node.get().is_none() {
                 let sub_waits = local.sub_waits().count_inside(frame.node.get());
-                let polled = Polled::new(since, sub_waits, local.wakes() != wakes);
+                let polled = Polled::new(step, since, sub_waits, step.wakes() != wakes);
                 let must_drop = frame.apply_rules(local, task, polled);
-                let has_wait = local.moment() != since || sub_waits != Count::default();
+                let has_wait = local.moments.last() != since || sub_waits != Count::default();
                 if task.flags().has(Flags::INSPECTED) && !has_wait && !must_drop {
                     frame.note_seen(local, task, is_own);
                 }
@@ -370,7 +375,7 @@ fn poll_in<F: Future>(
             }
             if frame.is_shield() {
                 // A pending shield counts as a wait of the scopes around the shield.
-                local.forget_pending(frame.stamp.get());
+                local.step.forget_pending(frame.stamp.get());
                 if is_own {
                     frame.stamp.set(local.note_pending(task));
                 }
@@ -406,10 +411,8 @@ macro_rules! with_grace {
             ///
             /// Without this setting the future may clean up for as long as it waits on traps. Set
             /// the grace before the first poll.
-            pub fn grace(mut self, length: Duration) -> Self {
-                if let Kind::Deadline { grace, .. } = &mut self.scoped.kind {
-                    *grace = Some(length);
-                }
+            pub fn grace(self, length: Duration) -> Self {
+                self.scoped.frame.grace.set(Some(length));
                 self
             }
         }

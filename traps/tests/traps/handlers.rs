@@ -15,11 +15,11 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::SystemTime;
 
-use pikake::time::{Deadline, Rate, Ticks, TimerKey};
+use pikake::time::{Rate, Ticks};
 use pikake::traps::{
-    Addresses, Attempt, Begun, BlockingCall, Collected, Direction, Disarmed, Graces, Home, IsReady,
-    Local, LocalHome, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskId,
-    TaskRef, TrapHandler, Wait, WaitKey, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
+    Addresses, Attempt, BlockingCall, Direction, Graces, Home, IsReady, Local, LocalHome, Message,
+    OpenSocket, Opened, Outside, Parked, Passed, Quotas, Reply, SocketId, TaskRef, TrapHandler,
+    WaitKey, WaitPlace, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
 };
 use pikake::{Interrupted, Task, TaskError, now, sleep, spawn, yield_now};
 
@@ -34,8 +34,8 @@ struct Careless {
     panics: Cell<bool>,
     tasks: RefCell<Vec<TaskRef>>,
     waiters: RefCell<Vec<Waiter>>,
-    begun: Cell<Begun>,
-    collected: Cell<Collected>,
+    parked: Cell<Parked>,
+    collected: Cell<Parked>,
     hook: RefCell<Option<Hook>>,
     /// Of the waits that were collected and withdrawn.
     keys: RefCell<Vec<WaitKey>>,
@@ -64,8 +64,8 @@ impl Careless {
             panics: Cell::new(false),
             tasks: RefCell::default(),
             waiters: RefCell::default(),
-            begun: Cell::new(Begun::Entry(WaitKey(0))),
-            collected: Cell::new(Collected::Pending),
+            parked: Cell::new(Parked::Waits(WaitKey(0))),
+            collected: Cell::new(Parked::Waits(WaitKey(0))),
             hook: RefCell::default(),
             keys: RefCell::default(),
             timers: Cell::default(),
@@ -185,50 +185,51 @@ impl TrapHandler for Careless {
         Rate::NANOS
     }
 
-    fn begin(&self, _: Wait<'_>, waiter: &Waiter) -> Begun {
+    fn park(&self, place: WaitPlace<'_>, waiter: &Waiter) -> Parked {
+        if let WaitPlace::Deadline(..) = place {
+            self.armed.borrow_mut().push(waiter.clone());
+            return Parked::Waits(WaitKey(1));
+        }
         self.waiters.borrow_mut().push(waiter.clone());
         let hook = self.hook.borrow().clone();
         if let Some(hook) = hook {
             hook(self);
         }
-        self.begun.get()
+        self.parked.get()
     }
 
-    fn collect(&self, _: Wait<'_>, key: WaitKey, _: &Waiter) -> Collected {
-        self.keys.borrow_mut().push(key);
-        self.collected.get()
+    fn collect(&self, place: WaitPlace<'_>, key: WaitKey, _: &Waiter) -> Parked {
+        match (place, self.timers.get()) {
+            (WaitPlace::Deadline(..), Timers::Never) => Parked::Waits(key),
+            (WaitPlace::Deadline(..), Timers::Lost) => Parked::Satisfied,
+            (WaitPlace::Deadline(_, to), Timers::Unnotified) => {
+                let passed = |waiter: &Waiter| Passed {
+                    number: u64::MAX,
+                    at: Ticks::ZERO,
+                    waiter: waiter.clone(),
+                };
+                *to = self.armed.borrow().first().map(passed);
+                Parked::Satisfied
+            }
+            _ => {
+                self.keys.borrow_mut().push(key);
+                self.collected.get()
+            }
+        }
     }
 
-    fn withdraw(&self, _: Wait<'_>, key: WaitKey) {
-        self.keys.borrow_mut().push(key);
+    fn leave(&self, place: WaitPlace<'_>, key: WaitKey) -> bool {
+        if !matches!(place, WaitPlace::Deadline(..)) {
+            self.keys.borrow_mut().push(key);
+        }
+        false
     }
 
     fn notify(&self, _: &WaitQueue, _: usize) -> usize {
         usize::MAX
     }
 
-    fn serve(&self, _: &WaitQueue) {}
-
-    fn forget_waiters(&self, _: &WaitQueue) {}
-
-    fn arm(&self, _: Deadline, waiter: Waiter) -> TimerKey {
-        self.armed.borrow_mut().push(waiter);
-        TimerKey::from_bits(1 << u32::BITS).expect("a generation that is not zero")
-    }
-
-    fn has_passed(&self, _: TimerKey) -> bool {
-        self.timers.get() != Timers::Never
-    }
-
-    fn disarm(&self, _: TimerKey) -> Option<Disarmed> {
-        match self.timers.get() {
-            Timers::Unnotified => {
-                let waiter = self.armed.borrow().first()?.clone();
-                Some(Disarmed { waiter, passed: Some((u64::MAX, Ticks::ZERO)) })
-            }
-            _ => None,
-        }
-    }
+    fn forget(&self, _: &WaitQueue) {}
 
     fn spawn(&self, task: &TaskRef) -> bool {
         self.tasks.borrow_mut().push(task.clone());
@@ -236,10 +237,6 @@ impl TrapHandler for Careless {
     }
 
     fn abort(&self, _: &TaskRef, _: Interrupted) {}
-
-    fn find_task(&self, _: TaskId) -> Option<TaskRef> {
-        None
-    }
 
     fn open(&self, _: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
         Ok(Opened::One(self.socket()))
@@ -615,7 +612,7 @@ fn a_key_out_of_range_is_never_collected() {
     let keys = [0, WaitKey::LIMIT - 1, WaitKey::LIMIT, 1 << 63, u64::MAX - 1, u64::MAX];
     for key in keys.map(WaitKey) {
         let kernel = Careless::new();
-        kernel.begun.set(Begun::Entry(key));
+        kernel.parked.set(Parked::Waits(key));
         let (drops, guard) = counted();
         kernel.start(park_with(guard));
         kernel.step_all();
@@ -630,12 +627,11 @@ fn a_key_out_of_range_is_never_collected() {
 
 #[test]
 fn every_answer_to_a_wait_is_safe() {
-    let begun = [Begun::Answered, Begun::Entry(WaitKey(7)), Begun::NextStep, Begun::Never];
-    let collected = [Collected::Answered, Collected::Pending, Collected::NextStep];
-    for begun in begun {
-        for collected in collected {
+    let answers = [Parked::Satisfied, Parked::Waits(WaitKey(7)), Parked::Deferred, Parked::Never];
+    for parked in answers {
+        for collected in answers {
             let kernel = Careless::new();
-            kernel.begun.set(begun);
+            kernel.parked.set(parked);
             kernel.collected.set(collected);
             let (drops, guard) = counted();
             kernel.start(async move {
@@ -652,7 +648,7 @@ fn every_answer_to_a_wait_is_safe() {
             }
             kernel.forget_all();
             while kernel.local.ready().pop().is_some() {}
-            assert_eq!(drops.get(), 1, "{begun:?} {collected:?}");
+            assert_eq!(drops.get(), 1, "{parked:?} {collected:?}");
         }
     }
 }
@@ -665,7 +661,7 @@ fn a_socket() -> SocketId {
 #[test]
 fn answering_a_join_too_early_panics() {
     let kernel = Careless::new();
-    kernel.begun.set(Begun::Answered);
+    kernel.parked.set(Parked::Satisfied);
     kernel.start(async move {
         let joined: Task<()> = spawn(std::future::pending());
         joined.await.unwrap();
@@ -680,7 +676,7 @@ fn answering_a_join_too_early_panics() {
 #[test]
 fn answering_an_attempt_without_an_outcome_panics() {
     let kernel = Careless::new();
-    kernel.begun.set(Begun::Answered);
+    kernel.parked.set(Parked::Satisfied);
     let seen = Rc::new(RefCell::new(String::new()));
     let to = seen.clone();
     kernel.start(async move {
@@ -715,9 +711,9 @@ fn stepping_a_task_inside_its_step_panics() {
     kernel.forget_all();
 }
 
-/// The inner step replaces the state of the outer step, so the outer task's next trap panics.
+/// The outer step goes on after the inner one as if nothing had happened.
 #[test]
-fn a_step_inside_another_ends_both_tasks() {
+fn a_step_inside_another_changes_nothing_of_it() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let (more_drops, other_guard) = counted();
@@ -745,7 +741,7 @@ fn a_step_inside_another_ends_both_tasks() {
     let outer = kernel.last_task();
     kernel.enter(|| kernel.step(outer.clone()));
     kernel.hook.take();
-    kernel.collected.set(Collected::Answered);
+    kernel.collected.set(Parked::Satisfied);
     for _ in 0..3 {
         kernel.step_all();
     }

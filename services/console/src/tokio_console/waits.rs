@@ -218,7 +218,7 @@ impl Sampler {
     fn add_waits(&mut self, found: &mut Found, task: Key, waits: Vec<SeenWait>) {
         let mut counts = HashMap::new();
         for SeenWait { trap, place, about, thing, .. } in waits {
-            let Some(words) = Words::of(trap, about.as_ref()) else { continue };
+            let Some(words) = Words::of(trap.name(), about.as_ref()) else { continue };
             let count: &mut usize = counts.entry((trap, place)).or_default();
             let op = OpKey { task, trap, place, index: *count };
             *count += 1;
@@ -290,8 +290,8 @@ struct Words {
 
 impl Words {
     /// The words for a wait; `None` if the wait is for the task's next step.
-    fn of(trap: TrapKind, about: Option<&About>) -> Option<Self> {
-        let text = about.map_or(trap.name(), About::text);
+    fn of(trap: &str, about: Option<&About>) -> Option<Self> {
+        let text = about.map_or(trap, About::text);
         let (name, state) = split_outside_names(text, ", ").unwrap_or((text, ""));
         // "wait group `a` at 3" is a wait for "wait group `a`", whose count changes.
         let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -299,19 +299,19 @@ impl Words {
         let (name, state) = counted.unwrap_or((name, state));
         let other = |kind: &str| ResourceKind::Other(limited(kind));
         let (kind, name) = match trap {
-            TrapKind::Yield => return None,
-            TrapKind::Sleep | TrapKind::Elapse => (ResourceKind::Timer, name),
-            TrapKind::ReadWait | TrapKind::WriteWait => (other("socket"), name),
-            TrapKind::Join => (other("task"), name),
-            TrapKind::Blocking => (other("closure"), name),
-            TrapKind::Lookup => (other("host"), name),
+            "yield" => return None,
+            "sleep" | "elapse" => (ResourceKind::Timer, name),
+            "read_wait" | "write_wait" => (other("socket"), name),
+            "join" => (other("task"), name),
+            "blocking" => (other("closure"), name),
+            "lookup" => (other("host"), name),
             _ => {
                 // "2 of semaphore `a`" is a wait for "semaphore `a`".
                 let name = split_outside_names(name, " of ").map_or(name, |(_, name)| name);
                 let name = name.strip_prefix("a ").unwrap_or(name);
                 let kind = name.split('`').next().unwrap_or_default().trim_end();
                 let kind = kind.split(" made at ").next().unwrap_or_default();
-                (other(if kind.is_empty() { trap.name() } else { kind }), name)
+                (other(if kind.is_empty() { trap } else { kind }), name)
             }
         };
         Some(Self { kind, name: limited(name), state: limited(state) })
@@ -398,11 +398,11 @@ impl Drop for WaitsLook {
 
 #[cfg(test)]
 mod tests {
-    use pikake_traps::{About, TrapKind};
+    use pikake_traps::About;
 
     use super::{ResourceKind, Words};
 
-    fn words(trap: TrapKind, text: &str) -> Option<(ResourceKind, String, String)> {
+    fn words(trap: &str, text: &str) -> Option<(ResourceKind, String, String)> {
         let words = Words::of(trap, Some(&About::new(text)))?;
         Some((words.kind, words.name.into(), words.state.into()))
     }
@@ -432,10 +432,10 @@ mod tests {
         for (text, kind, name, state) in cases {
             let kind = ResourceKind::Other(kind.into());
             let expected = Some((kind, name.to_owned(), state.to_owned()));
-            assert_eq!(words(TrapKind::Park, text), expected, "{text}");
+            assert_eq!(words("park", text), expected, "{text}");
         }
         let timer = Some((ResourceKind::Timer, "timer".to_owned(), "5ms left".to_owned()));
-        assert_eq!(words(TrapKind::Sleep, "timer, 5ms left"), timer);
-        assert_eq!(words(TrapKind::Yield, "the task's next step"), None);
+        assert_eq!(words("sleep", "timer, 5ms left"), timer);
+        assert_eq!(words("yield", "the task's next step"), None);
     }
 }

@@ -10,8 +10,8 @@
 use std::io;
 
 use pikake_traps::{
-    Address, Attempt, Closed, Direction, KernelId, Local, OpenSocket, Opened, ResourceBusy,
-    SocketId, WaitKey, Waiter, first_buffers,
+    Address, Attempt, Closed, Direction, KernelId, Local, OpenSocket, Opened, Outcome, Parked,
+    ResourceBusy, SocketId, WaitKey, Waiter, first_buffers,
 };
 use slab::Slab;
 
@@ -39,7 +39,7 @@ impl Side {
     }
 
     #[inline]
-    fn withdraw(&mut self, key: WaitKey) -> Option<Waiter> {
+    fn leave(&mut self, key: WaitKey) -> Option<Waiter> {
         if self.key() == key { self.waiter.take() } else { None }
     }
 }
@@ -69,6 +69,21 @@ pub(crate) enum Attempted {
     Waits(WaitKey),
     /// The attempt would block, or is deferred to the task's next step. There is no entry.
     NotNow,
+}
+
+impl Attempted {
+    /// The result of a wait, with the outcome of its attempt in the slot.
+    #[inline]
+    pub(crate) fn parked(self, outcome: &mut Outcome) -> Parked {
+        match self {
+            Self::Done(done) => {
+                outcome.set(done);
+                Parked::Satisfied
+            }
+            Self::Waits(key) => Parked::Waits(key),
+            Self::NotNow => Parked::Deferred,
+        }
+    }
 }
 
 /// The sockets of a kernel.
@@ -152,7 +167,7 @@ impl<S> Sockets<S> {
             if done.is_some() || !has_budget {
                 if let Some((_, Some(key))) = waiter {
                     let side = self.entries[socket.index as usize].side(direction);
-                    *released = side.withdraw(key);
+                    *released = side.leave(key);
                 }
                 return done.map_or(Attempted::NotNow, Attempted::Done);
             }
@@ -225,14 +240,14 @@ impl<S> Sockets<S> {
         Some(waiters)
     }
 
-    /// Withdraws a wait.
-    pub(crate) fn withdraw(
+    /// Leaves a wait.
+    pub(crate) fn leave(
         &mut self,
         socket: SocketId,
         direction: Direction,
         key: WaitKey,
     ) -> Option<Waiter> {
-        self.find(socket)?.side(direction).withdraw(key)
+        self.find(socket)?.side(direction).leave(key)
     }
 
     /// Notes an event, and notifies the waiters of the directions that became ready.

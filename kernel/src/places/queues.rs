@@ -1,4 +1,4 @@
-//! The waiters in wait queues, and those that join tasks: first-in, first-out lists.
+//! The ends of wait queues, and of the lists of those that join tasks: first in, first out.
 //!
 //! ```text
 //!            (1)             (2)               (3)
@@ -7,25 +7,16 @@
 //!                     └────────────────┴── (4) ───▶ (none)
 //! ```
 //!
-//! (1) [`Queues::park`]. (2) [`Queues::notify`] for a signal, [`Queues::serve`] for permits. (3)
-//! [`Queues::rebind`] finds the entry notified. (4) [`Queues::remove`]: the machine passes a signal
-//! that was not collected to the next waiter, and frees permits.
+//! (1) [`Queues::park`]. (2) [`Queues::notify`]. (3) [`Queues::collect`] finds the entry notified.
+//! (4) [`Queues::leave`].
 //!
 //! The owner of a list stores its two ends: a [`WaitQueue`], or the table of tasks.
 
 use std::mem;
 use std::ptr;
 
-use pikake_traps::{Collected, Local, TaskRef, WaitKey, WaitQueue, Waiter, WaiterList};
+use pikake_traps::{Local, Parked, TaskRef, WaitKey, WaitQueue, Waiter, WaiterList};
 use slab::Slab;
-
-/// The kind of a wait in a list.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    Signal,
-    /// A wait for this number of permits.
-    Permits(usize),
-}
 
 struct Entry {
     waiter: Waiter,
@@ -37,13 +28,11 @@ struct Entry {
 /// The state of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The waiter is in its list.
-    Waiting(Wanted),
-    /// The waiter was signalled, and has left its list.
-    Signalled,
-    /// The waiter was granted permits of this queue, and has left its list. The address is only
-    /// compared: a queue does not move while a future waits in it.
-    Granted(*const WaitQueue),
+    /// The waiter is in its list, and wants this number of permits; for a signal, zero.
+    Waiting(usize),
+    /// The waiter was notified, and has left its list: that of this queue, or of a task. The
+    /// address is only compared: a queue does not move while a future waits in it.
+    Notified(*const WaitQueue),
 }
 
 impl State {
@@ -70,17 +59,12 @@ impl Queues {
         self.entries.len()
     }
 
-    /// Puts a waiter at the end of a list.
+    /// Puts a waiter for permits, or for a signal, at the end of a list.
     #[inline(always)]
-    pub(crate) fn park(
-        &mut self,
-        list: &mut WaiterList,
-        waiter: Waiter,
-        wanted: Wanted,
-    ) -> WaitKey {
+    pub(crate) fn park(&mut self, list: &mut WaiterList, waiter: Waiter, permits: usize) -> Parked {
         let previous = list.last;
         let entry =
-            Entry { waiter, previous, next: WaiterList::NONE, state: State::Waiting(wanted) };
+            Entry { waiter, previous, next: WaiterList::NONE, state: State::Waiting(permits) };
         let key = self.entries.insert(entry);
         let number = u32::try_from(key).expect("fewer than 2^32 waiters");
         match self.entries.get_mut(previous as usize) {
@@ -88,25 +72,25 @@ impl Queues {
             None => list.first = number,
         }
         list.last = number;
-        WaitKey(key as u64)
+        Parked::Waits(WaitKey(key as u64))
     }
 
     /// Collects a notification, or binds the entry to a waiter. The caller drops the returned
     /// waiter when the table is not borrowed.
     #[inline(always)]
-    pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
+    pub(crate) fn collect(&mut self, key: WaitKey, waiter: &Waiter) -> (Parked, Option<Waiter>) {
         let entry = &mut self.entries[index(key)];
         if entry.state.is_notified() {
-            return (Collected::Answered, Some(self.entries.remove(index(key)).waiter));
+            return (Parked::Satisfied, Some(self.entries.remove(index(key)).waiter));
         }
         let is_same = entry.waiter == *waiter;
         let before = || mem::replace(&mut entry.waiter, waiter.clone());
-        (Collected::Pending, (!is_same).then(before))
+        (Parked::Waits(key), (!is_same).then(before))
     }
 
     /// Removes a waiter, also from its list unless it was notified, and returns whether it was
     /// notified. The caller drops the waiter when the table is not borrowed.
-    pub(crate) fn remove(&mut self, key: WaitKey, list: &mut WaiterList) -> (Waiter, bool) {
+    pub(crate) fn leave(&mut self, key: WaitKey, list: &mut WaiterList) -> (Waiter, bool) {
         let Entry { waiter, previous, next, state } = self.entries.remove(index(key));
         let is_notified = state.is_notified();
         if !is_notified {
@@ -115,58 +99,32 @@ impl Queues {
         (waiter, is_notified)
     }
 
-    /// Notifies up to `count` waiters of a list that wait for a signal. Returns the number
-    /// notified.
-    #[inline]
-    pub(crate) fn notify(&mut self, list: &mut WaiterList, count: usize, local: &Local) -> usize {
+    /// Notifies up to `count` waiters of a list, the first one first, for as long as `grant` grants
+    /// the permits that the next one wants. Returns the number notified. `queue` owns the list, if
+    /// a queue does.
+    #[inline(always)]
+    pub(crate) fn notify(
+        &mut self,
+        list: &mut WaiterList,
+        count: usize,
+        queue: *const WaitQueue,
+        grant: impl Fn(usize) -> bool,
+        local: &Local,
+    ) -> usize {
         let mut notified = 0;
         while notified < count {
-            let first = self.entries.get(list.first as usize);
-            let Some(Entry { state: State::Waiting(Wanted::Signal), .. }) = first else { break };
-            self.notify_first(list, State::Signalled, local);
+            let Some(entry) = self.entries.get_mut(list.first as usize) else { break };
+            match entry.state {
+                State::Waiting(permits) if grant(permits) => {}
+                State::Waiting(_) | State::Notified(_) => break,
+            }
+            entry.state = State::Notified(queue);
+            local.notify(&entry.waiter);
+            let next = entry.next;
+            self.unlink(list, WaiterList::NONE, next);
             notified += 1;
         }
         notified
-    }
-
-    #[inline(always)]
-    fn notify_first(&mut self, list: &mut WaiterList, state: State, local: &Local) {
-        let entry = &mut self.entries[list.first as usize];
-        entry.state = state;
-        local.notify(&entry.waiter);
-        let next = entry.next;
-        self.unlink(list, WaiterList::NONE, next);
-    }
-
-    /// Panics if a list has waiters of another kind.
-    #[inline]
-    pub(crate) fn assert_same_kind(&self, list: WaiterList, wanted: Wanted) {
-        if let Some(first) = self.entries.get(list.first as usize) {
-            let is_same = match first.state {
-                State::Waiting(other) => mem::discriminant(&other) == mem::discriminant(&wanted),
-                _ => true,
-            };
-            assert!(
-                is_same,
-                "a wait queue cannot serve waiters for signals and for permits at once: give each a queue"
-            );
-        }
-    }
-
-    /// Grants the free permits of a queue to its waiters, the first one first.
-    #[inline]
-    pub(crate) fn serve(&mut self, queue: &WaitQueue, local: &Local) {
-        let (mut list, mut served) = (queue.waiters(), 0);
-        while let Some(Entry { state: State::Waiting(Wanted::Permits(count)), .. }) =
-            self.entries.get(list.first as usize)
-        {
-            if !queue.grant(*count) {
-                break;
-            }
-            self.notify_first(&mut list, State::Granted(ptr::from_ref(queue)), local);
-            served += 1;
-        }
-        queue.waiters_removed(served, list);
     }
 
     /// The task of a waiter that was granted permits of a queue and has not collected them, for
@@ -178,7 +136,7 @@ impl Queues {
         if queue.granted() == 0 {
             return None;
         }
-        let granted = State::Granted(ptr::from_ref(queue));
+        let granted = State::Notified(ptr::from_ref(queue));
         let is_known = |entry: &Entry| entry.state == granted;
         let (before, after) = (0..self.last_found, self.last_found..self.entries.capacity());
         let mut all = after.chain(before);

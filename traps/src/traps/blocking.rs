@@ -1,4 +1,4 @@
-//! Closures that block, on other threads.
+//! The trap `blocking`: closures that block, on other threads.
 //!
 //! A closure goes to its thread as a [`BlockingCall`], and its result comes back as a [`Reply`]. A
 //! caller that stops waiting withdraws the closure, or, if it has started, sets its cancel flag:
@@ -24,14 +24,18 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
+use super::foreign::{FutureWait, foreign_wait, shortened};
 use crate::blocking_call::BlockingCall;
-use crate::calls::{FutureWait, Thing, ThingTrap, check_interrupt, foreign_wait_for};
 use crate::catch::catch_and_log;
 use crate::door;
 use crate::interrupt::{Interrupted, Panic, TaskError};
-use crate::names::TrapKind;
+use crate::kind::TrapName;
 use crate::reply::{Replied, Reply};
+use crate::scope::calls::check_interrupt;
+use crate::seen::About;
 use crate::threads::{AtomicBool, Mutex, Ordering};
+
+static NAME: TrapName = TrapName::new("blocking");
 
 /// Shows a closure on another thread that no task waits for its result any more. Clone the flag
 /// freely.
@@ -203,15 +207,12 @@ where
         Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))).map_err(Panic::new))
     });
     submit(call.awaited_at(place));
-    Started {
-        wait: foreign_wait_for(
-            replied,
-            TrapKind::Blocking,
-            Thing::Closure(name, kept.clone()),
-            place,
-        ),
-        work: kept,
-    }
+    let shown = kept.clone();
+    let about: Describe = Box::new(move || {
+        let state = if shown.is_queued() { "waits for" } else { "runs on" };
+        About::new(format!("closure `{}`, which {state} a helper thread", shortened(name)))
+    });
+    Started { wait: foreign_wait(replied, &NAME, about, place), work: kept }
 }
 
 /// A closure for a helper thread, which its caller and the thread share.
@@ -239,11 +240,14 @@ fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
     work.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+/// Describes the closure for listings.
+type Describe = Box<dyn Fn() -> About>;
+
 /// `None`: the closure was withdrawn.
 pub(crate) type Returned<R> = Option<Result<R, Panic>>;
 
 pub(crate) struct Started<R> {
-    pub(crate) wait: FutureWait<Replied<Returned<R>>, ThingTrap>,
+    pub(crate) wait: FutureWait<Replied<Returned<R>>, Describe>,
     pub(crate) work: Arc<dyn Work>,
 }
 
@@ -303,7 +307,7 @@ impl<R> Blocking<R> {
 
     #[track_caller]
     fn start(&mut self, start: Start<R>) -> Result<(), Interrupted> {
-        match door::try_with(|local| local.current_uncounted().is_some()) {
+        match door::try_with(|local| local.step.is_going_on()) {
             Some(true) => {}
             Some(false) => door::panic_outside_task(&self.what()),
             None => door::panic_outside_kernel(&self.what()),
@@ -314,7 +318,7 @@ impl<R> Blocking<R> {
     }
 
     fn what(&self) -> String {
-        format!("the trap `{}` (at {})", TrapKind::Blocking, self.place)
+        format!("the trap `{}` (at {})", NAME.text(), self.place)
     }
 
     fn cancel_call(&mut self) {
