@@ -39,23 +39,23 @@
 //! # });
 //! ```
 
-use std::panic::Location;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pikake_traps::inspect::record_current_kernel;
-use pikake_traps::{KernelHandle, KernelId, TaskId};
+use pikake_traps::{KernelHandle, KernelId};
 
 pub use pikake_traps::inspect::{
     KernelFigures, TaskFigures, TaskPage, kernel_figures, task_figures, tasks_from, time_steps,
 };
 
-pub use crate::profile::{StepProfile, StepRow};
+pub use crate::profile::StepRow;
 use crate::recorder::Ring;
-pub use crate::recorder::{Event, EventPage, What};
+pub use crate::recorder::{Event, EventPage, StepProfile, What};
+pub use crate::watchdog::CurrentStep;
 use crate::watchdog::Pulse;
 
 /// The kernels of the process that were built and not dropped, the oldest first.
@@ -113,22 +113,6 @@ struct Seen {
     process: u32,
     pulse: Arc<Pulse>,
     ring: OnceLock<Arc<Ring>>,
-}
-
-/// A step that a kernel is in.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct CurrentStep {
-    /// The task.
-    pub task: TaskId,
-    /// The first 48 bytes of the task's name; empty if it has none.
-    pub name: Box<str>,
-    /// The place where the task was spawned.
-    pub spawned_at: &'static Location<'static>,
-    /// The time since the watchdog has found the step; zero if it has not found the step yet, or
-    /// does not look at the kernel. With the default limit of a long step, the step has lasted up
-    /// to 50 ms longer.
-    pub lasts: Duration,
 }
 
 impl KernelView {

@@ -7,22 +7,20 @@
 //! at the task's first step.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::Location;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use pikake_time::Rate;
 use pikake_traps::{TaskId, TaskRef, TrapKind};
 
-use crate::recorder::Ring;
 use crate::threads::{AtomicBool, Mutex, MutexGuard, Ordering};
 
 /// The number of rows of a profile by name. Tasks with further names share a row by their place: a
 /// program may give each task a name of its own.
 const NAMED_ROWS: usize = 1024;
 
-/// The steps of the tasks with the same name and place of spawn, in a [`StepProfile`].
+/// The steps of the tasks with the same name and place of spawn, in a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StepRow {
@@ -40,41 +38,6 @@ pub struct StepRow {
     pub longest: Duration,
     /// The number of steps after which the task waited, by the trap that was polled last.
     pub waits: Vec<(TrapKind, u64)>,
-}
-
-/// A profile that a kernel adds its steps to, from
-/// [`KernelView::profile`](crate::inspect::KernelView::profile).
-///
-/// The kernel adds steps only while it [times](crate::inspect::time_steps) them. The drop of this
-/// value ends the profile.
-pub struct StepProfile {
-    ring: Arc<Ring>,
-    number: u64,
-}
-
-impl StepProfile {
-    pub(crate) fn begin(ring: Arc<Ring>) -> Self {
-        let number = ring.profiles().begin();
-        Self { ring, number }
-    }
-
-    /// Ends the profile.
-    pub fn finish(self) -> Vec<StepRow> {
-        let steps = self.ring.profiles().end(self.number);
-        steps.map(|steps| steps.into_rows(self.ring.rate())).unwrap_or_default()
-    }
-}
-
-impl Drop for StepProfile {
-    fn drop(&mut self) {
-        self.ring.profiles().end(self.number);
-    }
-}
-
-impl fmt::Debug for StepProfile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StepProfile").finish_non_exhaustive()
-    }
 }
 
 /// The profiles of a kernel that have not ended.
@@ -97,7 +60,7 @@ impl Profiles {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self) -> u64 {
+    pub(crate) fn begin(&self) -> u64 {
         let mut list = self.lock();
         list.begun += 1;
         let number = list.begun;
@@ -106,7 +69,7 @@ impl Profiles {
         number
     }
 
-    fn end(&self, number: u64) -> Option<Steps> {
+    pub(crate) fn end(&self, number: u64) -> Option<Steps> {
         let mut list = self.lock();
         let index = list.profiles.iter().position(|(other, _)| *other == number)?;
         let (_, steps) = list.profiles.swap_remove(index);
@@ -139,7 +102,7 @@ impl Profiles {
 
 /// The steps of one profile.
 #[derive(Default)]
-struct Steps {
+pub(crate) struct Steps {
     rows: Vec<Row>,
     by_name: HashMap<(Box<str>, &'static Location<'static>), usize>,
     /// The row of each task by the task's index. Another task may have the index later.
@@ -174,7 +137,7 @@ impl Steps {
         row
     }
 
-    fn into_rows(self, rate: Rate) -> Vec<StepRow> {
+    pub(crate) fn into_rows(self, rate: Rate) -> Vec<StepRow> {
         self.rows.into_iter().map(|row| row.finish(rate)).collect()
     }
 }

@@ -27,7 +27,7 @@ use pikake_traps::figures::Times;
 use pikake_traps::inspect::TaskFigures;
 use pikake_traps::{Exit, PlaceCell, TaskId, TaskRef, TrapKind};
 
-use crate::profile::Profiles;
+use crate::profile::{Profiles, StepRow};
 use crate::threads::{AtomicU64, Ordering};
 
 #[cfg(test)]
@@ -244,6 +244,41 @@ struct Figures {
     longest: u64,
     /// The reading of the clock after the last step, or at the spawn.
     since: Ticks,
+}
+
+/// A profile that a kernel adds its steps to, from
+/// [`KernelView::profile`](crate::inspect::KernelView::profile).
+///
+/// The kernel adds steps only while it [times](crate::inspect::time_steps) them. The drop of this
+/// value ends the profile.
+pub struct StepProfile {
+    ring: Arc<Ring>,
+    number: u64,
+}
+
+impl StepProfile {
+    pub(crate) fn begin(ring: Arc<Ring>) -> Self {
+        let number = ring.profiles().begin();
+        Self { ring, number }
+    }
+
+    /// Ends the profile.
+    pub fn finish(self) -> Vec<StepRow> {
+        let steps = self.ring.profiles().end(self.number);
+        steps.map(|steps| steps.into_rows(self.ring.rate())).unwrap_or_default()
+    }
+}
+
+impl Drop for StepProfile {
+    fn drop(&mut self) {
+        self.ring.profiles().end(self.number);
+    }
+}
+
+impl fmt::Debug for StepProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepProfile").finish_non_exhaustive()
+    }
 }
 
 /// The recorder of a kernel, on the kernel's thread.

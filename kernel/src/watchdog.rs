@@ -66,7 +66,6 @@ use std::time::Duration;
 
 use pikake_traps::{PlaceCell, TaskId};
 
-use crate::inspect::CurrentStep;
 use crate::threads::{
     AtomicBool, AtomicU64, Builder, Condvar, Instant, Mutex, MutexGuard, Ordering, sleep,
 };
@@ -90,6 +89,22 @@ const LIMIT_LEAST: Duration = Duration::from_nanos(1);
 
 /// The bytes of a task's name that are reported.
 const NAME_BYTES: usize = 48;
+
+/// A step that a kernel is in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CurrentStep {
+    /// The task.
+    pub task: TaskId,
+    /// The first 48 bytes of the task's name; empty if it has none.
+    pub name: Box<str>,
+    /// The place where the task was spawned.
+    pub spawned_at: &'static Location<'static>,
+    /// The time since the watchdog has found the step; zero if it has not found the step yet, or
+    /// does not look at the kernel. With the default limit of a long step, the step has lasted up
+    /// to 50 ms longer.
+    pub lasts: Duration,
+}
 
 /// The value of [`Pulse::step`] between two steps. No step of a kernel has this number.
 const NO_STEP: u64 = u64::MAX;

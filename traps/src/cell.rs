@@ -63,13 +63,13 @@ use crate::catch::discard;
 use crate::cause::Cause;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
+use crate::memory;
 use crate::names::TaskId;
 use crate::seen::SeenWait;
 use crate::threads::{AtomicBool, AtomicU32, Ordering, fence};
 
 pub(crate) mod flags;
 pub(crate) mod locals;
-mod memory;
 pub(crate) mod ready;
 pub(crate) mod reference;
 #[cfg(all(test, pikake_shuttle))]

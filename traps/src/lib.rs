@@ -37,6 +37,7 @@ mod listing;
 mod local;
 mod looked;
 mod mark;
+mod memory;
 mod names;
 mod on_kernels;
 mod outside;

@@ -25,11 +25,13 @@ const VALGRIND: [&str; 6] = [
 ];
 
 /// The test programs with [`TESTS`]: their packages and names.
-const PROGRAMS: [(&str, &str); 2] = [("pikake-traps", "traps"), ("pikake-kernel", "kernel")];
+const PROGRAMS: [(&str, &str); 3] =
+    [("pikake-traps", "pikake_traps"), ("pikake-traps", "traps"), ("pikake-kernel", "kernel")];
 
-/// The tests of the task cell, of careless kernels, and of other threads' wakes. Two cases of
-/// `bound` leak on purpose, and are left out.
-const TESTS: [&str; 12] = [
+/// The tests of the allocator, of the task cell, of careless kernels, and of other threads' wakes.
+/// Two cases of `bound` leak on purpose, and are left out.
+const TESTS: [&str; 13] = [
+    "memory::",
     "cell::",
     "handlers::",
     "bound::bound_value_is",

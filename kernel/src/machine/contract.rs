@@ -119,7 +119,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         }
         self.tasks.borrow_mut().add(task);
         if self.shows_tasks.get() {
-            self.announce(task);
+            self.show_spawn(task);
         }
         self.local.make_ready(task);
         true

@@ -3,105 +3,23 @@
 use std::ptr;
 
 use pikake_time::Clock;
-use pikake_traps::{Exit, TaskError, TaskRef, WaiterList};
+use pikake_traps::{TaskError, TaskRef, WaiterList};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
+use crate::machine::show::Beside;
 use crate::pick::Pick;
-use crate::recorder::Recorder;
-
-/// What the machine does beside each step of a pass.
-#[derive(Clone, Copy)]
-pub(super) enum Beside<'a> {
-    Nothing,
-    /// The recorder notes the step.
-    Records(&'a Recorder),
-    /// The machine reads the clock after the step, and shows the step to observers and to the
-    /// recorder.
-    Times,
-}
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Shows a new task to observers and to the recorder.
-    #[inline(never)]
-    pub(super) fn announce(&self, task: &TaskRef) {
-        if let Some(recorder) = self.recorder.get() {
-            recorder.spawned(task, self.pace.last_reading());
-        }
-        if !self.observers.is_empty() {
-            task.set_observed();
-            self.observe_all(|observer| observer.created(task));
-        }
-    }
-
-    /// Steps a task that was taken out of the ready queue, with what the recorder or observers add
-    /// to a step.
+    /// Steps a task that was taken out of the ready queue, and shows the step.
     #[inline(always)]
     pub(super) fn step(&self, task: TaskRef, beside: Beside<'_>) {
-        if task.is_ended_or_named() {
-            if task.is_ended() {
-                return;
-            }
-            self.pulse.show_name(task.id().0, task.name());
+        if task.is_ended_or_named() && task.is_ended() {
+            return;
         }
-        let left = match beside {
-            Beside::Nothing => self.step_and_show(task, |_| ()),
-            Beside::Records(recorder) => {
-                let at = self.pace.last_reading();
-                self.step_and_show(task, |task| recorder.stepped(task, at, None))
-            }
-            Beside::Times => self.step_timed(task),
-        };
-        if let Some(task) = left {
+        if let Some(task) = self.step_and_show(task, beside) {
             self.end_or_forget(&task);
         }
-    }
-
-    /// Steps a task, shows the step to the watchdog, and then the task to `show`.
-    #[inline(always)]
-    fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
-        let left = self.local.step_and_show(task, show);
-        self.pulse.step_is_over();
-        left
-    }
-
-    /// Steps a task, takes the time, and shows both to observers and to the recorder.
-    #[inline(never)]
-    fn step_timed(&self, task: TaskRef) -> Option<TaskRef> {
-        let is_observed = !self.observers.is_empty();
-        if is_observed {
-            self.local.report_wakes();
-            self.local.before_step(&task, || {
-                self.observe_all(|observer| observer.stepping(&task));
-            });
-        }
-        let left = self.step_and_show(task.clone(), |_| ());
-        if is_observed {
-            self.local.report_wakes();
-        }
-        let before = self.pace.last_reading();
-        let now = self.read_clock();
-        let ticks = now.since(before);
-        self.pace.note_length(ticks);
-        let took = || self.clock.rate().duration_floor(ticks);
-        if self.pace.is_poll_due() {
-            self.local.call_attention();
-        }
-        if self.pace.is_long(ticks) && !self.is_watched() {
-            tracing::warn!(
-                task = task.id().0,
-                name = task.name(),
-                spawned_at = %task.spawned_at(),
-                took = ?took(),
-                "a step took long: the kernel's other tasks had to wait"
-            );
-        }
-        if let Some(recorder) = self.recorder.get() {
-            recorder.stepped(&task, now, Some(ticks));
-        }
-        self.observe_all(|observer| observer.stepped(&task, took()));
-        left
     }
 
     /// Forgets a task that has ended, or ends one that waits on foreign futures alone and was asked
@@ -118,9 +36,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(super) fn end(&self, task: &TaskRef, outcome: TaskError) {
         if !task.is_ended() {
             task.abandon(outcome);
-            if let Some(recorder) = self.recorder.get() {
-                recorder.ended(task, Exit::Dropped, self.pace.last_reading(), None);
-            }
+            self.show_drop(task);
             self.forget(task);
         }
     }
@@ -155,15 +71,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             self.local.call_attention();
         }
         if !self.observers.is_empty() {
-            self.announce_end(task);
+            self.show_end(task);
         }
         drop(removed);
-    }
-
-    /// Shows a task's end to observers.
-    #[inline(never)]
-    fn announce_end(&self, task: &TaskRef) {
-        let exit = task.exit().unwrap_or(Exit::Dropped);
-        self.observe_all(|observer| observer.exited(task, exit));
     }
 }

@@ -10,7 +10,7 @@ use pikake_traps::{Interrupted, Message, Waiter, catch_and_log};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
-use crate::machine::steps::Beside;
+use crate::machine::show::Beside;
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
