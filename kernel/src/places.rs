@@ -5,6 +5,8 @@
 //! may run some, so a method that removes a waiter or socket returns it. The machine drops the
 //! waiter or socket when no table is borrowed.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod deadlines;
 mod ends;
 mod moments;

@@ -264,7 +264,14 @@ fn make(net: &mut Net, key: Key, attempt: &mut Attempt<'_>) -> io::Result<usize>
         (Attempt::GetOption(put), _) => {
             **put = net.sockets.get(key).ok_or(Errno::NOTCONN)?.option(**put)?;
         }
-        _ => return Err(io::ErrorKind::Unsupported.into()),
+        (
+            Attempt::IsReady(_)
+            | Attempt::Poll(_)
+            | Attempt::Accept(_)
+            | Attempt::PeerCredentials(_)
+            | Attempt::Close,
+            _,
+        ) => return Err(io::ErrorKind::Unsupported.into()),
     }
     Ok(0)
 }

@@ -171,7 +171,6 @@ impl Socket {
             // As Linux, which uses half for its own data.
             SocketOption::ReceiveBuffer(bytes) => options.receive_buffer = 2 * bytes,
             SocketOption::SendBuffer(bytes) => options.send_buffer = 2 * bytes,
-            _ => return Err(io::ErrorKind::Unsupported.into()),
         }
         Ok(())
     }
@@ -188,7 +187,6 @@ impl Socket {
             SocketOption::Linger(_) => SocketOption::Linger(options.linger),
             SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(options.receive_buffer),
             SocketOption::SendBuffer(_) => SocketOption::SendBuffer(options.send_buffer),
-            _ => return Err(io::ErrorKind::Unsupported.into()),
         })
     }
 }

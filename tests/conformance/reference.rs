@@ -327,7 +327,7 @@ impl TrapHandler for Naive {
                     first = self.with(State::number);
                 }
                 queue.waiters_added(1, WaiterList { first, last });
-                Event::TurnIn(first, permits)
+                Event::TurnIn(first, permits.unwrap_or(0))
             }
             WaitPlace::End(task) => Event::EndOf(task.id()),
             WaitPlace::Socket(_, _, outcome) => {

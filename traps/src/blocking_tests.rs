@@ -7,8 +7,8 @@ use std::sync::mpsc;
 
 use shuttle::thread;
 
-use crate::blocking::{CancelFlag, begin};
 use crate::blocking_call::BlockingCall;
+use crate::traps::blocking::{CancelFlag, begin};
 
 /// The number of schedules that each program runs under.
 const SCHEDULES: usize = 3_000;

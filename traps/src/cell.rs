@@ -426,11 +426,12 @@ fn log_crash(header: &Header, what: &str, panic: &Panic) {
     );
 }
 
+type LastEvents = fn(NonNull<Home>, TaskId) -> Option<String>;
+
 thread_local! {
     /// Tells the last events of a task, for the report of its crash. A kernel that is listed on the
     /// thread (`door.rs`) sets this; until then nothing is known.
-    pub(crate) static LAST_EVENTS: Cell<fn(NonNull<Home>, TaskId) -> Option<String>> =
-        const { Cell::new(|_, _| None) };
+    pub(crate) static LAST_EVENTS: Cell<LastEvents> = const { Cell::new(|_, _| None) };
 }
 
 impl Header {

@@ -41,7 +41,6 @@ use crate::threads::{AtomicBool, Mutex, MutexGuard, Ordering};
 pub type Call = Box<dyn FnOnce() + Send>;
 
 /// A request of another thread to a kernel.
-#[non_exhaustive]
 pub enum Message {
     /// Make a task ready.
     Wake(RemoteWake),

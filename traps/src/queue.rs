@@ -212,15 +212,16 @@ impl WaitQueue {
         is_granted
     }
 
-    /// Notes that a waiter has collected its granted permits.
+    /// Notes that a waiter has collected its granted permits. For traps.
     #[inline]
-    pub(crate) fn collected(&self, count: usize) {
+    pub fn collected(&self, count: usize) {
         self.granted.set(self.granted.get() - count);
     }
 
-    /// Frees the granted permits of a waiter that has left without collecting them.
+    /// Frees the granted permits of a waiter that has left without collecting them. For traps,
+    /// which then [serve](Self::serve) the queue.
     #[inline]
-    pub(crate) fn returned(&self, count: usize) {
+    pub fn returned(&self, count: usize) {
         self.collected(count);
         self.free.set(self.free.get() + count);
     }

@@ -136,7 +136,7 @@ pub struct SeenWait {
     /// The place where the task awaits the trap.
     pub place: &'static Location<'static>,
     /// The thing that the trap waits for, by [`Trap::about`](crate::Trap::about). `None` unless the
-    /// task was [inspected](TaskRef::inspect).
+    /// task was [inspected](crate::TaskRef::inspect).
     pub about: Option<About>,
     /// The thing itself, if other waits may be for the same one. `None` unless the task was
     /// inspected.

@@ -54,7 +54,6 @@ pub enum Address {
 
 /// A socket to open.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum OpenSocket<'a> {
     /// A TCP listener at an address, with a backlog of this many connections.
     TcpListener(SocketAddr, u32),
@@ -98,7 +97,6 @@ pub struct PeerCredentials {
 /// A property of a socket that can be read and changed. Not every kind of socket has all
 /// properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum SocketOption {
     /// TCP: send small writes at once (`TCP_NODELAY`).
     NoDelay(bool),
@@ -124,7 +122,6 @@ pub enum SocketOption {
 /// An attempt that succeeds returns the number of bytes that were moved, or received; 0 if it moves
 /// none.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Attempt<'a> {
     /// Whether an attempt in this direction is worthwhile, by the readiness that the kernel has
     /// noted.
@@ -244,7 +241,6 @@ impl Attempt<'_> {
 
 /// The result of opening a socket.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Opened<S> {
     /// One socket.
     One(S),

@@ -24,6 +24,7 @@ pub(crate) struct Step {
     task: Cell<Option<NonNull<Header>>>,
     /// The innermost scope that is being polled.
     scope: Cell<Option<NonNull<Frame>>>,
+    number: Cell<u64>,
     /// The last moment before the step began.
     began: Cell<u64>,
     attempts_left: Cell<u32>,
@@ -34,6 +35,8 @@ pub(crate) struct Step {
     /// marked [`OVER`] when its wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
     pub(crate) branch: Cell<Option<Branch>>,
+    /// The number of wakers to call after a step that were there before.
+    pub(crate) wakers_before: Cell<usize>,
     /// The step that was set aside for this one.
     around: Cell<Option<NonNull<Step>>>,
 }
@@ -57,7 +60,14 @@ impl Step {
 
     /// Begins a step of a task with these quotas, where none goes on. `moment` is the last one.
     #[inline(always)]
-    pub(crate) fn begin(&self, task: &TaskRef, moment: u64, (attempts, answers): (u32, u32)) {
+    pub(crate) fn begin(
+        &self,
+        task: &TaskRef,
+        number: u64,
+        moment: u64,
+        (attempts, answers): (u32, u32),
+    ) {
+        self.number.set(number);
         self.began.set(moment);
         self.attempts_left.set(attempts);
         self.answers_left.set(answers);
@@ -89,6 +99,8 @@ impl Step {
     fn swap(&self, other: &Self) {
         self.task.swap(&other.task);
         self.scope.swap(&other.scope);
+        self.number.swap(&other.number);
+        self.wakers_before.swap(&other.wakers_before);
         self.began.swap(&other.began);
         self.attempts_left.swap(&other.attempts_left);
         self.answers_left.swap(&other.answers_left);
@@ -110,6 +122,12 @@ impl Step {
     /// The step of a task, if the task is being polled or dropped.
     pub(crate) fn of(&self, task: &TaskRef) -> Option<&Self> {
         self.stack().find(|step| step.task.get() == Some(task.address()))
+    }
+
+    /// The number of the step.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number.get()
     }
 
     /// The last moment before the step began.

@@ -40,7 +40,8 @@ pub trait Trap {
     /// The output of the trap's future.
     type Answer: CarriesInterruption;
 
-    /// The trap's entries, one for each place that it may wait at: [`OneEntry`] for nearly all.
+    /// The trap's entries, one for each place that it may wait at: [`OneEntry`] for nearly all. A
+    /// trap without an entry cannot wait for the next step.
     type Entries: Entries;
 
     /// The trap's kind: always the same one.
@@ -49,7 +50,7 @@ pub trait Trap {
     /// Executes the trap at its first poll, and again in the step after one in which it was
     /// [`Deferred`](Progress::Deferred). The entries are [`NONE`](Entry::NONE).
     ///
-    /// A trap that answers, or is deferred, leaves no entry behind.
+    /// What is parked is left, by [`leave`](Self::leave), unless the trap [waits](Progress::Waits).
     fn begin(
         &mut self,
         entries: &mut Self::Entries,
@@ -64,8 +65,8 @@ pub trait Trap {
         cx: &TrapContext<'_>,
     ) -> Progress<Self::Answer>;
 
-    /// Leaves the places of a waiting trap that was dropped or interrupted: calls [`Entry::leave`]
-    /// for each entry.
+    /// Leaves the places of a trap that was dropped or interrupted, or is satisfied at another
+    /// place: calls [`Entry::leave`] for each entry.
     fn leave(&mut self, entries: &mut Self::Entries, kernel: &dyn TrapHandler);
 
     /// Called after [`leave`](Self::leave), or in place of it if the kernel has ended.
@@ -134,8 +135,15 @@ pub struct TrapContext<'a> {
 
 impl TrapContext<'_> {
     /// Waits at a place, unless the wait is satisfied at once.
+    ///
+    /// # Panics
+    ///
+    /// When a queue is part of another kernel, or has waiters of the other kind.
     #[inline(always)]
     pub fn park(&self, entry: &mut Entry, place: WaitPlace<'_>) -> Progress<()> {
+        if let WaitPlace::Queue(queue, permits) = &place {
+            queue.join(self.local.id(), permits.is_some());
+        }
         entry.keep(self.local.kernel().park(place, self.waiter))
     }
 
@@ -201,10 +209,12 @@ impl Entry {
     /// Marks a wait for the next step that begins anew there.
     const DEFERRED: u64 = 1 << 62;
 
-    /// A wait for the task's next step, with the task's count of steps.
+    /// A wait for the task's next step: the number of the current step, and the task's count of
+    /// steps, each without its high bits.
     #[inline(always)]
-    fn step(mark: u64, task: &TaskRef) -> Self {
-        Self(Self::STEP | mark | u64::from(task.flags().steps()))
+    fn step(mark: u64, local: &Local, task: &TaskRef) -> Self {
+        let steps = u64::from(task.flags().steps()) << 32;
+        Self(Self::STEP | mark | steps | u64::from(local.step.number() as u32))
     }
 
     #[inline(always)]
@@ -217,15 +227,15 @@ impl Entry {
         self.0 & Self::DEFERRED != 0
     }
 
-    /// Whether the wait for the next step of this task began in the task's current step.
+    /// Whether the wait for the next step began in the current step.
     #[inline(always)]
-    fn is_step_of(self, task: &TaskRef) -> bool {
-        self.0 as u32 == task.flags().steps()
+    fn is_this_step(self, local: &Local) -> bool {
+        self.0 as u32 == local.step.number() as u32
     }
 
     /// Whether the wait for the next step began in the task's step before the current one.
     fn is_last_step_of(self, task: &TaskRef) -> bool {
-        (self.0 as u32).wrapping_add(1) & Flags::MOST_STEPS == task.flags().steps()
+        ((self.0 >> 32) as u32).wrapping_add(1) & Flags::MOST_STEPS == task.flags().steps()
     }
 
     /// The entry's key; `None` if there is no entry.
@@ -263,6 +273,9 @@ pub trait Entries: Copy {
     /// No entry.
     const NONE: Self;
 
+    /// Whether there may be several.
+    const ARE_SEVERAL: bool;
+
     /// The first entry, if the trap has places.
     fn first(&self) -> Entry;
 
@@ -272,6 +285,7 @@ pub trait Entries: Copy {
 
 impl<const N: usize> Entries for [Entry; N] {
     const NONE: Self = [Entry::NONE; N];
+    const ARE_SEVERAL: bool = N > 1;
 
     #[inline(always)]
     fn first(&self) -> Entry {
@@ -492,7 +506,7 @@ impl<T: Trap> Future for KernelTrap<T> {
             }
             let waiter = Waiter::uncounted(task, SubWait::NONE);
             let context = TrapContext { local, waiter: &waiter };
-            let progress = advance(trap, entries, is_new, state.task, &context);
+            let progress = advance(trap, entries, is_new, &context);
             match progress {
                 Progress::Answered(answer) => {
                     state.kernel = KernelId::FINISHED;
@@ -518,25 +532,55 @@ fn advance<T: Trap>(
     trap: &mut T,
     entries: &mut T::Entries,
     is_new: bool,
-    last_task: TaskId,
     cx: &TrapContext<'_>,
 ) -> Progress<T::Answer> {
-    let (mark, task) = (entries.first(), cx.waiter.task());
+    let mark = entries.first();
     let begins = if is_new {
         true
     } else if !mark.is_step() {
         false
-    } else if mark.is_step_of(task) && last_task == task.id() {
+    } else if mark.is_this_step(cx.local) {
         return if mark.is_deferred() { Progress::Deferred } else { Progress::NextStep };
     } else {
         *entries = T::Entries::NONE;
         mark.is_deferred()
     };
-    let progress = if begins { trap.begin(entries, cx) } else { trap.collect(entries, cx) };
+    let progress = match T::Entries::ARE_SEVERAL {
+        true => advance_several(trap, entries, begins, cx),
+        false if begins => trap.begin(entries, cx),
+        false => trap.collect(entries, cx),
+    };
+    let task = cx.waiter.task();
     match progress {
-        Progress::NextStep => entries.set_first(Entry::step(0, task)),
-        Progress::Deferred => entries.set_first(Entry::step(Entry::DEFERRED, task)),
+        Progress::NextStep => entries.set_first(Entry::step(0, cx.local, task)),
+        Progress::Deferred => entries.set_first(Entry::step(Entry::DEFERRED, cx.local, task)),
         Progress::Answered(_) | Progress::Waits => {}
+    }
+    progress
+}
+
+/// Begins a trap of several places, or collects its answer, and leaves the places unless the trap
+/// waits, also when it panics.
+fn advance_several<T: Trap>(
+    trap: &mut T,
+    entries: &mut T::Entries,
+    begins: bool,
+    cx: &TrapContext<'_>,
+) -> Progress<T::Answer> {
+    struct Leave<'a, T: Trap>(&'a mut T, &'a mut T::Entries, &'a dyn TrapHandler);
+    impl<T: Trap> Drop for Leave<'_, T> {
+        fn drop(&mut self) {
+            self.0.leave(self.1, self.2);
+        }
+    }
+
+    let leave = Leave(trap, entries, cx.local.kernel());
+    let progress = match begins {
+        true => leave.0.begin(leave.1, cx),
+        false => leave.0.collect(leave.1, cx),
+    };
+    if let Progress::Waits = progress {
+        std::mem::forget(leave);
     }
     progress
 }
@@ -559,7 +603,7 @@ fn poll_watched<T: Trap>(
     let mark = entries.first();
     let waiter = Waiter::uncounted(task, node);
     let context = TrapContext { local, waiter: &waiter };
-    let progress = advance(trap, entries, is_new, state.task, &context);
+    let progress = advance(trap, entries, is_new, &context);
     if node.is_none() {
         state.free_sub_wait(local);
     }

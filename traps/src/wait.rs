@@ -49,8 +49,11 @@ pub enum WaitPlace<'a> {
     /// this slot in [`collect`](crate::TrapHandler::collect) or
     /// [`leave`](crate::TrapHandler::leave).
     Deadline(Ticks, &'a mut Option<Passed>),
-    /// The end of a queue: for this number of permits, or, if it is zero, for a signal.
-    Queue(&'a WaitQueue, usize),
+    /// The end of a queue: for this number of permits, or for a signal. A trap that collects
+    /// permits calls [`WaitQueue::collected`]. If the kernel says that an entry had been notified
+    /// which the trap [leaves](crate::Entry::leave), the trap calls [`WaitQueue::returned`], or
+    /// passes the signal on by [`WaitQueue::wake`].
+    Queue(&'a WaitQueue, Option<usize>),
     /// The direction of a socket that the attempt needs. The kernel makes the attempt, now and at
     /// each poll for which the socket is ready, until it succeeds or fails. It stores the result in
     /// the [`Outcome`].

@@ -50,8 +50,14 @@ impl Wakers {
         self.attention.set(true);
     }
 
-    pub(crate) fn call_after_step(&self) {
-        call(self.after_step.take());
+    pub(crate) fn after_step(&self) -> usize {
+        self.after_step.borrow().len()
+    }
+
+    /// Calls the wakers to call after a step, without those that were there before.
+    pub(crate) fn call_after_step(&self, before: usize) {
+        let wakers = self.after_step.borrow_mut().split_off(before);
+        call(wakers);
     }
 
     /// Calls the wakers, and those that they add.

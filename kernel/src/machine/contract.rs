@@ -1,6 +1,8 @@
 //! The contract with the traps: what a program asks of the kernel, passed on to the place that it
 //! concerns.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::io;
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +37,9 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn park(&self, place: WaitPlace<'_>, waiter: &Waiter) -> Parked {
         match place {
-            WaitPlace::Queue(queue, permits) => self.park_in_queue(queue, permits, waiter),
+            WaitPlace::Queue(queue, permits) => {
+                self.park_in_queue(queue, permits.unwrap_or(0), waiter)
+            }
             WaitPlace::Moment(at) => self.timers.borrow_mut().moments.park(at, waiter.clone()),
             WaitPlace::Deadline(at, _) => {
                 self.timers.borrow_mut().deadlines.park(at, waiter.clone())
@@ -108,7 +112,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn attempt(&self, socket: SocketId, mut attempt: Attempt<'_>) -> Option<io::Result<usize>> {
         match self.attempt_or_wait(socket, &mut attempt, None) {
             Attempted::Done(done) => Some(done),
-            _ => None,
+            Attempted::Waits(_) | Attempted::NotNow => None,
         }
     }
 

@@ -103,7 +103,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                     self.local.call_attention();
                 }
                 Message::Shutdown => self.begin_shutdown(),
-                _ => {}
             }
         }
         *self.messages.borrow_mut() = messages;

@@ -1,5 +1,7 @@
 //! The sockets of the system: how they are opened, and the attempts on them.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -80,12 +82,6 @@ impl MioSocket {
                 }
                 Self::new(socket, false)
             }
-            what => {
-                return Err(io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    format!("this kernel cannot open {what:?}"),
-                ));
-            }
         };
         Ok(Opened::One(socket))
     }
@@ -94,7 +90,8 @@ impl MioSocket {
     #[inline(always)]
     pub(super) fn attempt(&self, attempt: &mut Attempt<'_>) -> io::Result<usize> {
         let socket = &self.socket;
-        Ok(match attempt {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "`attempt_rare` names all others")]
+        let moved = match attempt {
             Attempt::Read(to) if self.is_socket => {
                 retry_on_intr(|| rustix::net::recv(socket, &mut **to, RecvFlags::empty()))?.0
             }
@@ -105,7 +102,8 @@ impl MioSocket {
                 retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?
             }
             other => return self.attempt_rare(other),
-        })
+        };
+        Ok(moved)
     }
 
     /// Takes a connection from a listener.
@@ -181,9 +179,14 @@ impl MioSocket {
             Attempt::PeerAddress(to) => **to = Some(to_address(&socket.peer_addr()?)?),
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Attempt::PeerCredentials(to) => **to = Some(peer_credentials(socket)?),
+            #[cfg(not(any(target_os = "linux", target_os = "android")))]
+            Attempt::PeerCredentials(_) => return Err(io::ErrorKind::Unsupported.into()),
             Attempt::SetOption(option) => set_option(socket, *option)?,
             Attempt::GetOption(to) => **to = option(socket, **to)?,
-            _ => return Err(io::ErrorKind::Unsupported.into()),
+            // The kernel's own, and `accept`.
+            Attempt::IsReady(_) | Attempt::Accept(_) | Attempt::Close => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
         }
         Ok(0)
     }
@@ -233,7 +236,6 @@ fn set_option(socket: &Socket, option: SocketOption) -> io::Result<()> {
         SocketOption::KeepAlive(on) => socket.set_keepalive(on),
         SocketOption::ReceiveBuffer(bytes) => socket.set_recv_buffer_size(bytes),
         SocketOption::SendBuffer(bytes) => socket.set_send_buffer_size(bytes),
-        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -245,7 +247,6 @@ fn option(socket: &Socket, which: SocketOption) -> io::Result<SocketOption> {
         SocketOption::KeepAlive(_) => SocketOption::KeepAlive(socket.keepalive()?),
         SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(socket.recv_buffer_size()?),
         SocketOption::SendBuffer(_) => SocketOption::SendBuffer(socket.send_buffer_size()?),
-        _ => return Err(io::ErrorKind::Unsupported.into()),
     })
 }
 

@@ -154,15 +154,16 @@ impl<S> Sockets<S> {
             return refuse(Closed, waiter.is_some(), local);
         };
         if entry.side(direction).ready {
-            let has_budget = match attempt {
-                Attempt::IsReady(_) => local.take_answer(),
-                _ => local.take_attempt(),
-            };
-            let done = match attempt {
-                _ if !has_budget => None,
-                Attempt::IsReady(_) => Some(Ok(0)),
-                Attempt::Accept(to) => self.accept(socket, to, driver),
-                attempt => entry.make_attempt(socket, attempt, direction, driver),
+            let is_question = matches!(attempt, Attempt::IsReady(_));
+            let has_budget = if is_question { local.take_answer() } else { local.take_attempt() };
+            let done = if !has_budget {
+                None
+            } else if is_question {
+                Some(Ok(0))
+            } else if let Attempt::Accept(to) = attempt {
+                self.accept(socket, to, driver)
+            } else {
+                entry.make_attempt(socket, attempt, direction, driver)
             };
             if done.is_some() || !has_budget {
                 if let Some((_, Some(key))) = waiter {
@@ -352,6 +353,21 @@ fn requested_bytes(attempt: &Attempt<'_>) -> Option<usize> {
         Attempt::WriteVectored(data) => {
             Some(first_buffers(data).iter().map(|data| data.len()).sum())
         }
-        _ => None,
+        // No transfer of a stream, as `direction` says, or one whose length says nothing.
+        Attempt::IsReady(_)
+        | Attempt::Poll(_)
+        | Attempt::Accept(_)
+        | Attempt::Connected
+        | Attempt::Peek(_)
+        | Attempt::Receive(..)
+        | Attempt::Send(..)
+        | Attempt::Connect(_)
+        | Attempt::Shutdown(_)
+        | Attempt::LocalAddress(_)
+        | Attempt::PeerAddress(_)
+        | Attempt::PeerCredentials(_)
+        | Attempt::SetOption(_)
+        | Attempt::GetOption(_)
+        | Attempt::Close => None,
     }
 }

@@ -177,11 +177,15 @@ fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
         }
     }
     let Some(at) = at.filter(|at| *at != Ticks::MAX) else { return };
-    if at <= kernel.now() {
+    let parked = match at <= kernel.now() {
+        true => Parked::Satisfied,
+        false => kernel.park(WaitPlace::Moment(at), owner),
+    };
+    match parked {
+        Parked::Waits(key) => cause.alarm.set(Some((at, key))),
         // The moment has come meanwhile.
-        local.notify(owner);
-    } else if let Parked::Waits(key) = kernel.park(WaitPlace::Moment(at), owner) {
-        cause.alarm.set(Some((at, key)));
+        Parked::Satisfied | Parked::Deferred => local.notify(owner),
+        Parked::Never => {}
     }
 }
 

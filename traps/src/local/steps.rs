@@ -34,10 +34,20 @@ impl Local {
     /// Inside a step of the same task.
     #[inline(always)]
     pub fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        if self.step.is_going_on() {
-            return self.step.set_aside(|| self.step_alone(task, show));
+        match self.step.is_going_on() {
+            true => self.set_aside(|| self.step_alone(task, show)),
+            false => self.step_alone(task, show),
         }
-        self.step_alone(task, show)
+    }
+
+    /// Does `inner` with the current step set aside.
+    fn set_aside<R>(&self, inner: impl FnOnce() -> R) -> R {
+        // What is polled within is polled at a moment of its own.
+        self.moments.next();
+        self.step.set_aside(|| {
+            self.step.wakers_before.set(self.wakers.after_step());
+            inner()
+        })
     }
 
     /// Makes a step where none goes on.
@@ -54,6 +64,8 @@ impl Local {
             }
             exit
         };
+        // A cause that comes up from now on is for the next step, for which the task is ready.
+        let is_flagged = task.flags().has(Flags::CAUSE);
         show(&task);
         if self.needs_attention() {
             self.end_step();
@@ -61,15 +73,15 @@ impl Local {
         if exit.is_some() {
             return Some(task);
         }
-        if task.flags().has(Flags::AGAIN | Flags::CAUSE) {
-            return self.after_step(task);
+        if is_flagged || task.flags().has(Flags::AGAIN) {
+            return self.after_step(task, is_flagged);
         }
         None
     }
 
     #[inline(always)]
-    fn after_step(&self, task: TaskRef) -> Option<TaskRef> {
-        if task.flags().has(Flags::CAUSE) && apply_rules_after_step(self, &task) {
+    fn after_step(&self, task: TaskRef, is_flagged: bool) -> Option<TaskRef> {
+        if is_flagged && apply_rules_after_step(self, &task) {
             return Some(task);
         }
         let flags = task.flags();
@@ -93,8 +105,8 @@ impl Local {
             }
         }
 
-        self.step.set_aside(|| {
-            self.step.begin(task, self.moments.last(), self.quotas());
+        self.set_aside(|| {
+            self.step.begin(task, self.steps.get(), self.moments.last(), self.quotas());
             let _ending = Ending(&self.step);
             work();
         });
@@ -125,7 +137,7 @@ impl Local {
 
     #[cold]
     fn end_step(&self) {
-        self.wakers.call_after_step();
+        self.wakers.call_after_step(self.step.wakers_before.get());
         self.call_collected_wakers();
     }
 
@@ -160,10 +172,10 @@ impl Local {
     }
 
     /// Spends one of the answers that the current task may get at once in this step; `false`: none
-    /// is left.
+    /// is left. Outside of steps there is no limit.
     #[inline(always)]
     pub fn take_answer(&self) -> bool {
-        self.step.take_answer()
+        !self.step.is_going_on() || self.step.take_answer()
     }
 
     /// Shows every pending wait that was polled with a combinator's waker.
@@ -181,11 +193,11 @@ struct Stepping<'a> {
 impl<'a> Stepping<'a> {
     #[inline(always)]
     fn begin(local: &'a Local, task: &'a TaskRef) -> Self {
+        task.flags().begin_step();
         if task.is_watched() {
             local.watch(task);
         }
-        task.flags().begin_step();
-        local.step.begin(task, local.moments.last(), local.quotas());
+        local.step.begin(task, local.steps.get(), local.moments.last(), local.quotas());
         Self { local, task }
     }
 }

@@ -346,7 +346,9 @@ fn poll_in<F: Future>(
     if !is_own || !is_same || task.is_watched() || !frame.node.get().is_none() {
         frame.update(local, task, cx.waker());
     }
-    let (since, wakes) = (local.moments.last(), step.wakes());
+    let since = local.moments.last();
+    // Nothing is counted yet for a task that becomes watched during the poll.
+    let wakes = if task.is_watched() { step.wakes() } else { 0 };
     match body.poll(cx) {
         Poll::Ready(output) => {
             drop(entered);

@@ -16,9 +16,9 @@ static NAME: TrapName = TrapName::new("elapse").ended_by_time().uninterruptible(
 
 /// Waits at least as long as `length`, counted from the first poll, and is never interrupted.
 ///
-/// For timers of other libraries whose output has no room for an error; elsewhere use [`sleep`].
-/// The rules of interruption treat this wait as a foreign future: when a deadline passes, they drop
-/// code that waits for nothing else.
+/// For timers of other libraries whose output has no room for an error; elsewhere use
+/// [`sleep`](crate::sleep). The rules of interruption treat this wait as a foreign future: when a
+/// deadline passes, they drop code that waits for nothing else.
 ///
 /// # Examples
 ///

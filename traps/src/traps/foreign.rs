@@ -80,7 +80,7 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
             door::try_with_task(|local, task| {
-                if task.owns(cx.waker()) && task.last_wait().is_none() {
+                if task.owns(cx.waker()) && task.flags().kind_number() == 0 {
                     task.set_wait(kind, place);
                     if task.flags().has(Flags::INSPECTED) {
                         let about = about_future::<F>();

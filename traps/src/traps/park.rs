@@ -51,9 +51,9 @@ pub trait Queued {
     /// A description of what the tasks wait for, for listings.
     fn about(&self) -> About;
 
-    /// Called when a wait was dropped or interrupted, and has left the queue. Permits that were
-    /// granted to it are free again; if the kernel has ended since, they still count as granted.
-    /// By default, the queue recovers them and serves the waiters behind.
+    /// Called when a wait for permits was dropped or interrupted, and has left the queue. Permits
+    /// that were granted to it are free again; if the kernel has ended since, they still count as
+    /// granted. By default, the queue recovers them and serves the waiters behind.
     fn left(&self) {
         self.queue().recover();
         self.queue().serve();
@@ -134,17 +134,16 @@ impl<Q: Queued> Trap for Park<Q> {
 
     #[inline]
     fn begin(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
-        self.of.queue().join(cx.kernel(), false);
-        cx.park(entry, WaitPlace::Queue(self.of.queue(), 0)).map(Ok)
+        cx.park(entry, WaitPlace::Queue(self.of.queue(), None)).map(Ok)
     }
 
     #[inline]
     fn collect(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
-        cx.collect(entry, WaitPlace::Queue(self.of.queue(), 0)).map(Ok)
+        cx.collect(entry, WaitPlace::Queue(self.of.queue(), None)).map(Ok)
     }
 
     fn leave(&mut self, [entry]: &mut OneEntry, kernel: &dyn TrapHandler) {
-        if entry.leave(kernel, WaitPlace::Queue(self.of.queue(), 0)) {
+        if entry.leave(kernel, WaitPlace::Queue(self.of.queue(), None)) {
             self.of.queue().wake(1);
         }
     }

@@ -23,7 +23,8 @@ static WRITE: TrapName = TrapName::new("write_wait");
 ///
 /// # Errors
 ///
-/// [`Interrupted`], [`ResourceBusy`](crate::ResourceBusy) or [`Closed`](crate::Closed), each inside
+/// [`Interrupted`](crate::Interrupted), [`ResourceBusy`](crate::ResourceBusy) or
+/// [`Closed`](crate::Closed), each inside
 /// an [`io::Error`].
 ///
 /// # Panics

@@ -28,7 +28,7 @@ use crate::wait::WaitPlace;
 ///
 /// # Panics
 ///
-/// As for [`park`], or while tasks wait in the queue for a signal.
+/// As for [`park`](crate::park), or while tasks wait in the queue for a signal.
 #[track_caller]
 #[inline]
 pub fn take(queue: &WaitQueue, count: usize) -> KernelTrap<TakeTrap<&WaitQueue>> {
@@ -72,12 +72,13 @@ impl<Q: Queued> Trap for TakeTrap<Q> {
     #[inline]
     fn begin(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
         let queue = self.of.queue();
+        // What an ended kernel had granted is free from now on.
         queue.join(cx.kernel(), true);
         let is_taken = queue.try_take(self.count);
         if is_taken && cx.take_answer() {
             return Progress::Answered(Ok(()));
         }
-        let progress = cx.park(entry, WaitPlace::Queue(queue, self.count)).map(Ok);
+        let progress = cx.park(entry, WaitPlace::Queue(queue, Some(self.count))).map(Ok);
         if is_taken {
             // The task's quota of answers is spent, so the permits are granted for its next step.
             queue.give(self.count);
@@ -88,14 +89,14 @@ impl<Q: Queued> Trap for TakeTrap<Q> {
     #[inline]
     fn collect(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
         let queue = self.of.queue();
-        cx.collect(entry, WaitPlace::Queue(queue, self.count)).map(|()| {
+        cx.collect(entry, WaitPlace::Queue(queue, Some(self.count))).map(|()| {
             queue.collected(self.count);
             Ok(())
         })
     }
 
     fn leave(&mut self, [entry]: &mut OneEntry, kernel: &dyn TrapHandler) {
-        if entry.leave(kernel, WaitPlace::Queue(self.of.queue(), self.count)) {
+        if entry.leave(kernel, WaitPlace::Queue(self.of.queue(), Some(self.count))) {
             self.of.queue().returned(self.count);
         }
     }

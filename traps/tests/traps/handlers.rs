@@ -41,6 +41,7 @@ struct Careless {
     keys: RefCell<Vec<WaitKey>>,
     timers: Cell<Timers>,
     armed: RefCell<Vec<Waiter>>,
+    stored: RefCell<Option<Passed>>,
 }
 
 /// How the kernel treats deadlines.
@@ -53,11 +54,13 @@ enum Timers {
     Lost,
     /// All report that the first waiter's deadline has passed, without a notification.
     Unnotified,
+    /// As a kernel should.
+    Stored,
 }
 
 impl Careless {
     fn new() -> Rc<Self> {
-        let graces = Graces { foreign: 0, report: u64::MAX };
+        let graces = Graces { foreign: FOREIGN.get(), report: u64::MAX };
         let quotas = Quotas { attempts: u32::MAX, answers: u32::MAX };
         Rc::new(Self {
             local: Local::new(Home::open(|| {}), graces, quotas),
@@ -70,6 +73,7 @@ impl Careless {
             keys: RefCell::default(),
             timers: Cell::default(),
             armed: RefCell::default(),
+            stored: RefCell::default(),
         })
     }
 
@@ -202,6 +206,10 @@ impl TrapHandler for Careless {
         match (place, self.timers.get()) {
             (WaitPlace::Deadline(..), Timers::Never) => Parked::Waits(key),
             (WaitPlace::Deadline(..), Timers::Lost) => Parked::Satisfied,
+            (WaitPlace::Deadline(_, to), Timers::Stored) => {
+                *to = self.stored.take();
+                if to.is_some() { Parked::Satisfied } else { Parked::Waits(key) }
+            }
             (WaitPlace::Deadline(_, to), Timers::Unnotified) => {
                 let passed = |waiter: &Waiter| Passed {
                     number: u64::MAX,
@@ -886,4 +894,341 @@ fn types_that_reach_tasks_are_not_send() {
     <pikake::traps::KernelTrap<pikake::traps::SleepTrap> as StaysHere<_>>::stays_here();
     <pikake::traps::Timeout<std::future::Ready<()>> as StaysHere<_>>::stays_here();
     <pikake::traps::Shield<std::future::Ready<()>> as StaysHere<_>>::stays_here();
+}
+
+/// The stamp of a wait of the inner step is no stamp of the outer one.
+#[test]
+fn an_inner_step_ends_no_wait_of_the_outer_step() {
+    for nests in [false, true] {
+        let kernel = Careless::new();
+        let (drops, guard) = counted();
+        // B
+        kernel.start(async move {
+            poll_fn(|cx| {
+                let queue = WaitQueue::new();
+                let mut wait = pin!(park(&queue));
+                assert!(wait.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            std::future::pending::<()>().await;
+        });
+        let inner = kernel.last_task();
+        let of_task = Rc::downgrade(&kernel);
+        kernel.start(async move {
+            let _guard = guard;
+            assert!(park(&WaitQueue::new()).await.is_err());
+            // Cleans up by awaiting a trap.
+            let queue = WaitQueue::new();
+            let mut wait = pin!(park(&queue));
+            let mut is_first = true;
+            poll_fn(|cx| {
+                let polled = wait.as_mut().poll(cx);
+                if std::mem::take(&mut is_first) && nests {
+                    of_task.upgrade().unwrap().step(inner.clone());
+                }
+                polled
+            })
+            .await
+            .ok();
+        });
+        let outer = kernel.last_task();
+        kernel.enter(|| kernel.step(outer.clone()));
+        kernel.enter(|| outer.request_cancel(Interrupted::cancelled("")));
+        kernel.enter(|| {
+            while kernel.local.ready().pop().is_some() {}
+            kernel.step(outer.clone())
+        });
+        assert_eq!(drops.get(), 0, "the cleanup waits on a trap, nests: {nests}");
+        drop(outer);
+        kernel.forget_all();
+    }
+}
+
+/// The wakers of waits for the next step are called when their own step is over.
+#[test]
+fn an_inner_step_calls_no_wakers_of_the_outer_step() {
+    let kernel = Careless::new();
+    kernel.start(std::future::pending());
+    let inner = kernel.last_task();
+    let of_task = Rc::downgrade(&kernel);
+    let counter = Arc::new(Counter::default());
+    let waker = counter.clone();
+    kernel.start(async move {
+        let mut wait = yield_now();
+        assert!(poll_with(&mut wait, &waker.clone().into()).is_pending());
+        of_task.upgrade().unwrap().step(inner.clone());
+        assert_eq!(waker.calls(), 0, "the outer step goes on");
+        std::future::pending::<()>().await;
+    });
+    let outer = kernel.last_task();
+    kernel.enter(|| kernel.step(outer.clone()));
+    assert_eq!(outer.exit(), None);
+    assert_eq!(counter.calls(), 1);
+    drop(outer);
+    kernel.forget_all();
+}
+
+/// What an earlier step has counted does not count for a task that becomes watched.
+#[test]
+fn a_deadline_may_pass_within_a_poll() {
+    for stale in [false, true] {
+        let kernel = Careless::new();
+        kernel.timers.set(Timers::Stored);
+        let (drops, guard) = counted();
+        let of_task = Rc::downgrade(&kernel);
+        kernel.start(async move {
+            let result = timeout_after(ms(1), async {
+                let _guard = guard;
+                let queue = WaitQueue::new();
+                let mut wait = pin!(park(&queue));
+                let mut polls = 0;
+                poll_fn(|cx| {
+                    let polled = wait.as_mut().poll(cx);
+                    polls += 1;
+                    if polls == 2 {
+                        let kernel = of_task.upgrade().unwrap();
+                        let waiter = kernel.armed.borrow()[0].clone();
+                        let number = kernel.local.deadline_passed(&waiter);
+                        kernel.stored.replace(Some(Passed { number, at: Ticks::ZERO, waiter }));
+                    }
+                    polled
+                })
+                .await
+                .expect_err("the wait returns the cause");
+            })
+            .await;
+            assert!(result.is_err());
+        });
+        let task = kernel.last_task();
+        kernel.enter(|| kernel.step(task.clone()));
+        if stale {
+            kernel.start(async {
+                poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    Poll::Ready(())
+                })
+                .await;
+            });
+            let watched = kernel.last_task();
+            watched.inspect();
+            kernel.enter(|| {
+                while kernel.local.ready().pop().is_some() {}
+                kernel.step(watched.clone());
+                while kernel.local.ready().pop().is_some() {}
+            });
+        }
+        kernel.enter(|| kernel.step(task.clone()));
+        assert_eq!(drops.get(), 0, "a trap is pending in the body, stale: {stale}");
+        assert!(kernel.enter(|| kernel.local.ready().pop().is_some()));
+        kernel.enter(|| kernel.step(task.clone()));
+        assert_eq!(drops.get(), 1);
+        drop(task);
+        kernel.forget_all();
+    }
+}
+
+/// A trap that waits in two queues.
+mod two_places {
+    use super::*;
+    use pikake::traps::{Entry, Progress, Trap, TrapContext, TrapKind, TrapName, kernel_trap};
+    static NAME: TrapName = TrapName::new("either");
+    pub struct Either<'a>(pub &'a WaitQueue, pub &'a WaitQueue, pub bool);
+    impl Trap for Either<'_> {
+        type Answer = Result<(), Interrupted>;
+        type Entries = [Entry; 2];
+        fn kind(&mut self) -> TrapKind {
+            TrapKind::of(&NAME)
+        }
+        fn begin(
+            &mut self,
+            [a, b]: &mut [Entry; 2],
+            cx: &TrapContext<'_>,
+        ) -> Progress<Self::Answer> {
+            let _ = cx.park(a, WaitPlace::Queue(self.0, None));
+            assert!(!self.2, "a panic between two places");
+            cx.park(b, WaitPlace::Queue(self.1, None)).map(Ok)
+        }
+        fn collect(
+            &mut self,
+            [a, b]: &mut [Entry; 2],
+            cx: &TrapContext<'_>,
+        ) -> Progress<Self::Answer> {
+            if let Progress::Answered(()) = cx.collect(a, WaitPlace::Queue(self.0, None)) {
+                return Progress::Answered(Ok(()));
+            }
+            cx.collect(b, WaitPlace::Queue(self.1, None)).map(Ok)
+        }
+        fn leave(&mut self, [a, b]: &mut [Entry; 2], kernel: &dyn TrapHandler) {
+            a.leave(kernel, WaitPlace::Queue(self.0, None));
+            b.leave(kernel, WaitPlace::Queue(self.1, None));
+        }
+    }
+
+    /// A trap that is satisfied at one place leaves the other.
+    #[test]
+    fn the_other_place_is_left() {
+        pikake::sim::example(async {
+            let (one, two) = (Rc::new(WaitQueue::new()), Rc::new(WaitQueue::new()));
+            let (a, b) = (one.clone(), two.clone());
+            let task = spawn(async move { kernel_trap(Either(&a, &b, false)).await });
+            yield_now().await.unwrap();
+            assert_eq!((one.len(), two.len()), (1, 1));
+            one.wake(1);
+            task.await.unwrap().unwrap();
+            assert_eq!((one.len(), two.len()), (0, 0), "the trap has its answer");
+        });
+    }
+
+    #[test]
+    fn a_trap_that_panics_leaves_its_places() {
+        pikake::run(async {
+            let (one, two) = (Rc::new(WaitQueue::new()), Rc::new(WaitQueue::new()));
+            let (a, b) = (one.clone(), two.clone());
+            let task = spawn(async move { kernel_trap(Either(&a, &b, true)).await });
+            assert!(task.await.is_err());
+            assert_eq!((one.len(), two.len()), (0, 0), "the trap panicked");
+        });
+    }
+
+    #[test]
+    fn a_queue_belongs_to_the_kernel_of_any_trap() {
+        pikake::sim::example(async {
+            let (one, two) = (Rc::new(WaitQueue::new()), Rc::new(WaitQueue::new()));
+            let (a, b) = (one.clone(), two.clone());
+            let task = spawn(async move { kernel_trap(Either(&a, &b, false)).await });
+            yield_now().await.unwrap();
+            assert_eq!(one.wake(1), 1, "one task waits");
+            task.await.unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_place_is_left_in_a_careless_kernel() {
+        let kernel = Careless::new();
+        kernel.start(async {
+            let (a, b) = (WaitQueue::new(), WaitQueue::new());
+            kernel_trap(Either(&a, &b, true)).await.ok();
+        });
+        kernel.step_all();
+        assert_eq!(kernel.waiters.borrow().len(), 1);
+        assert_eq!(kernel.keys.borrow().len(), 1, "the first place was left");
+        kernel.forget_all();
+    }
+
+    #[test]
+    fn a_ready_socket_is_ready_between_steps() {
+        use pikake::traps::{attempt, open_socket};
+        let kernel = pikake::Kernel::new().unwrap();
+        kernel
+            .enter(|| {
+                let Opened::Pair(a, _b) = open_socket(OpenSocket::UnixStreamPair).unwrap() else {
+                    panic!()
+                };
+                assert_eq!(attempt(a, Attempt::Write(b"x")).unwrap(), 1);
+                assert_eq!(attempt(a, Attempt::IsReady(Direction::Write)).unwrap(), 0);
+            })
+            .unwrap();
+    }
+}
+
+thread_local! { static FOREIGN: Cell<u64> = const { Cell::new(0) }; }
+
+/// The moment of an alarm comes while the alarm is parked.
+#[test]
+fn an_alarm_that_is_due_at_once_notifies_its_owner() {
+    for parked in [Parked::Satisfied, Parked::Deferred] {
+        FOREIGN.set(10);
+        let kernel = Careless::new();
+        FOREIGN.set(0);
+        kernel.start(async {
+            assert!(park(&WaitQueue::new()).await.is_err());
+            std::future::pending::<()>().await;
+        });
+        let task = kernel.last_task();
+        kernel.enter(|| kernel.step(task.clone()));
+        kernel.enter(|| task.request_cancel(Interrupted::cancelled("")));
+        kernel.parked.set(parked); // the alarm's moment comes while it is parked
+        kernel.enter(|| {
+            while kernel.local.ready().pop().is_some() {}
+            kernel.step(task.clone())
+        });
+        assert!(!task.is_ended());
+        assert_eq!(
+            kernel.enter(|| kernel.local.ready().len()),
+            1,
+            "{parked:?}: the owner is notified"
+        );
+        drop(task);
+        kernel.forget_all();
+    }
+}
+
+#[test]
+fn a_yield_is_over_after_any_number_of_steps() {
+    let kernel = Careless::new();
+    kernel.start(async {
+        let mut wait = yield_now();
+        let mut polls = 0;
+        poll_fn(|cx| {
+            polls += 1;
+            match polls {
+                1 => {
+                    assert!(Pin::new(&mut wait).poll(cx).is_pending());
+                    Poll::Pending
+                }
+                16385 => {
+                    assert!(Pin::new(&mut wait).poll(cx).is_ready(), "a later step");
+                    Poll::Ready(())
+                }
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+    });
+    let task = kernel.last_task();
+    for _ in 0..16385 {
+        kernel.enter(|| {
+            while kernel.local.ready().pop().is_some() {}
+            kernel.step(task.clone())
+        });
+    }
+    assert_eq!(task.exit(), Some(pikake::traps::Exit::Returned));
+    drop(task);
+    kernel.forget_all();
+}
+
+thread_local! { static VICTIM: RefCell<Option<TaskRef>> = const { RefCell::new(None) }; }
+
+struct CancelVictim;
+impl Wake for CancelVictim {
+    fn wake(self: Arc<Self>) {
+        let victim = VICTIM.take().unwrap();
+        victim.request_cancel(Interrupted::cancelled(""));
+    }
+}
+
+/// The cause is for the next step: the rules do not apply to the one that is over.
+#[test]
+fn a_cancel_right_after_the_poll_is_for_the_next_step() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    let seen = Rc::new(Cell::new(false));
+    let to = seen.clone();
+    kernel.start(async move {
+        let _guard = guard;
+        {
+            let mut wait = yield_now();
+            assert!(poll_with(&mut wait, &Arc::new(CancelVictim).into()).is_pending());
+        }
+        to.set(park(&WaitQueue::new()).await.is_err());
+    });
+    let task = kernel.last_task();
+    VICTIM.replace(Some(task.clone()));
+    kernel.enter(|| kernel.step(task.clone()));
+    assert_eq!((drops.get(), seen.get()), (0, false), "the task waits on a trap");
+    kernel.step_ready();
+    assert!(seen.get());
+    drop(task);
+    kernel.forget_all();
 }
