@@ -35,7 +35,7 @@ impl Local {
     #[inline(always)]
     pub fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
         match self.step.is_going_on() {
-            true => self.set_aside(|| self.step_alone(task, show)),
+            true => self.step_inside(task, show),
             false => self.step_alone(task, show),
         }
     }
@@ -50,12 +50,20 @@ impl Local {
         })
     }
 
+    /// Makes a step inside another one.
+    #[cold]
+    #[inline(never)]
+    fn step_inside(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
+        self.set_aside(|| self.step_alone(task, show))
+    }
+
     /// Makes a step where none goes on.
     #[inline(always)]
     fn step_alone(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        self.steps.set(self.steps.get() + 1);
+        let number = self.steps.get() + 1;
+        self.steps.set(number);
         let exit = {
-            let _stepping = Stepping::begin(self, &task);
+            let _stepping = Stepping::begin(self, &task, number);
             let waker = task.borrowed_waker();
             let exit = task.poll(&mut Context::from_waker(&waker));
             if let Some(exit) = exit {
@@ -192,12 +200,12 @@ struct Stepping<'a> {
 
 impl<'a> Stepping<'a> {
     #[inline(always)]
-    fn begin(local: &'a Local, task: &'a TaskRef) -> Self {
+    fn begin(local: &'a Local, task: &'a TaskRef, number: u64) -> Self {
         task.flags().begin_step();
         if task.is_watched() {
             local.watch(task);
         }
-        local.step.begin(task, local.steps.get(), local.moments.last(), local.quotas());
+        local.step.begin(task, number, local.moments.last(), local.quotas());
         Self { local, task }
     }
 }
