@@ -345,6 +345,7 @@ async fn a_server_that_is_away_is_left_out() {
     pause(ms(100)).await;
     let since = now();
     assert_eq!((&*names(&shop, 4).await, millis_since(since)), ("2121", 0));
+    pause(ms(1)).await;
     assert_eq!(connects.get(), 2);
     is_away.set(false);
     pause(ms(200)).await;
