@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use pikake::net::MemoryStream;
-use pikake::rpc::Client;
 use pikake::rpc::packets::PacketOptions;
+use pikake::rpc::{Client, Server};
 use pikake::{spawn, timeout_after};
 
 use crate::harness::{LONG, Peer, SECOND, Served, assert_like, is_pending, once, pause, why};
@@ -27,10 +27,13 @@ async fn notices_have_the_limit_of_calls() {
 /// A client that makes calls and takes no answers holds a bounded queue, and is let go.
 #[pikake::sim(seeds = 1)]
 async fn a_client_that_takes_no_answers_is_let_go() {
+    // No more than the limit, however many are answered.
+    const CALLS: usize = 3_000;
     let packets = PacketOptions::new().queue_limit(1_000);
     let options = PacketOptions::new().greeting([0, 4]).stall(LONG);
-    let mut it = Served::with(4_096, options, |server| server.packets(packets)).await;
-    for id in 1..=3_000 {
+    let server = |server: Server| server.packets(packets).calls(CALLS);
+    let mut it = Served::with(4_096, options, server).await;
+    for id in 1..=CALLS {
         let call = format!("request {id} add 1 1");
         if timeout_after(60 * SECOND, it.peer.send(&call)).await.is_err() {
             break;
