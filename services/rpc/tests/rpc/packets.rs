@@ -309,21 +309,22 @@ async fn a_peer_that_takes_nothing_ends_the_connection() {
 }
 
 /// Each sender gets its turn, also beside others that send without a pause.
-#[test]
-fn senders_take_turns() {
-    pikake::sim::example(async {
-        let ((_reader, sender), (mut packets, _)) = pair(PacketOptions::new().queue_limit(1)).await;
-        for id in 0..4 {
-            let sender = sender.clone();
-            spawn(async move { while sender.send(Packet::new(1, id, &[0; 100])).await.is_ok() {} })
-                .detach();
-        }
-        let mut counts = [0u32; 4];
-        for _ in 0..400 {
-            counts[packets.next().await.unwrap().unwrap().id as usize] += 1;
-        }
-        assert!(counts.iter().all(|count| (95..=105).contains(count)), "{counts:?}");
-    });
+#[pikake::sim(seeds = 20)]
+async fn senders_take_turns() {
+    let ((_reader, sender), (mut packets, _)) = pair(PacketOptions::new().queue_limit(250)).await;
+    for id in 0..4 {
+        let sender = sender.clone();
+        spawn(async move { while sender.send(Packet::new(1, id, &[0; 100])).await.is_ok() {} })
+            .detach();
+    }
+    // All senders wait before the first packet is received. Fewer than 100 are sent by then.
+    sleep(Duration::from_millis(1)).await.unwrap();
+    let mut counts = [0; 4];
+    for number in 0..500 {
+        let id = packets.next().await.unwrap().unwrap().id as usize;
+        counts[id] += usize::from(number >= 100);
+    }
+    assert_eq!(counts, [100; 4]);
 }
 
 /// A sender that leaves while it waits for its turn, or has it, holds up nobody.
