@@ -334,18 +334,18 @@ async fn senders_that_leave_pass_the_turn_on() {
     drop(sender.send(Packet::new(1, 0, &[0; 2_000_000])).await);
     let _ = sender.send(Packet::new(1, 0, &[0; 900_000])).await;
     let _ = sender.send(Packet::new(1, 0, &[0; 900_000])).await;
-    let waiting: Vec<_> = (1..=3)
-        .map(|id| {
-            let sender = sender.clone();
-            spawn(async move { sender.send(Packet::new(1, id, b"")).await })
-        })
-        .collect();
-    sleep(Duration::from_millis(1)).await.unwrap();
+    let mut waiting = Vec::new();
+    for id in 1..=3 {
+        let sender = sender.clone();
+        waiting.push(spawn(async move { sender.send(Packet::new(1, id, b"")).await }));
+        // The first sender has the turn, and the others wait for it.
+        sleep(Duration::from_millis(1)).await.unwrap();
+    }
     let [first, second, third] = <[_; 3]>::try_from(waiting).unwrap();
     first.request_cancel("changed my mind");
     second.abort();
-    let reading = spawn(async move { read_all(&there).await });
     assert!(matches!(first.await.unwrap(), Err(PacketError::Interrupted(_))));
+    let reading = spawn(async move { read_all(&there).await });
     third.await.unwrap().unwrap();
     sender.finish().await.unwrap();
     let all = reading.await.unwrap();
