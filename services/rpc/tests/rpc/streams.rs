@@ -464,6 +464,7 @@ async fn a_lost_connection_loses_its_channels() {
         drop(shop);
         input.send(1).await.unwrap();
         assert_eq!(output.next().await.unwrap(), Some(1));
+        assert_eq!(counted.next().await.unwrap(), Some(0));
         if is_server_lost {
             serving.abort();
             for call in calls {
