@@ -10,7 +10,7 @@ use pikake::net::TcpListener;
 use pikake::rpc::trace::{self, TRACEPARENT, TRACESTATE, TraceContext};
 use pikake::rpc::{Answer, CallInfo, Client, Handler, Server, current_call};
 use pikake::traps::figures::{Value, collect};
-use pikake::{sleep, spawn, timeout_after, yield_now};
+use pikake::{sleep, spawn, timeout_after};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -307,9 +307,7 @@ async fn listings_name_calls() {
     sleep(MS).await.unwrap();
     let page = tasks_from(0, 100);
     page.tasks.iter().for_each(|task| task.inspect());
-    for _ in 0..3 {
-        yield_now().await.unwrap();
-    }
+    sleep(MS).await.unwrap();
     assert!(page.tasks.iter().any(|task| task.name() == "Post.wait"));
     let mut texts = Vec::new();
     for task in &page.tasks {
