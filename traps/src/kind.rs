@@ -83,12 +83,17 @@ impl TrapKind {
     }
 
     /// The number of the kind in this process, from one to [`MAX_NUMBER`](Self::MAX_NUMBER).
-    #[inline(always)]
     pub fn number(self) -> u32 {
-        match self.0.number.load(Ordering::Relaxed) {
+        match self.number_if_any() {
             0 => self.register(),
             number => number,
         }
+    }
+
+    /// The number of the kind; zero before its first use.
+    #[inline(always)]
+    pub(crate) fn number_if_any(self) -> u32 {
+        self.0.number.load(Ordering::Relaxed)
     }
 
     #[cold]

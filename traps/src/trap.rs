@@ -501,7 +501,10 @@ impl<T: Trap> Future for KernelTrap<T> {
             panic_misplaced(trap.kind(), state);
         }
         let polled = door::try_with_task(|local, task| {
-            if task.is_watched() || !state.sub_wait.is_none() || !task.owns(cx.waker()) {
+            // The first wait of a kind is polled below, too: the kind gets its number there.
+            let is_known = trap.kind().number_if_any() != 0;
+            let is_plain = !task.is_watched() && state.sub_wait.is_none() && is_known;
+            if !is_plain || !task.owns(cx.waker()) {
                 return poll_watched(trap, entries, state, local, task, cx.waker());
             }
             let waiter = Waiter::uncounted(task, SubWait::NONE);
@@ -598,6 +601,7 @@ fn poll_watched<T: Trap>(
     waker: &Waker,
 ) -> Poll<T::Answer> {
     let kind = trap.kind();
+    kind.number();
     let is_new = state.kernel == KernelId::NONE;
     let node = state.begin_watched(kind, local, task, waker);
     let mark = entries.first();

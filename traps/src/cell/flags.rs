@@ -112,10 +112,10 @@ impl Flags {
         self.set(number << Self::EXIT_SHIFT);
     }
 
-    /// Notes the kind of a wait that was polled and is pending.
+    /// Notes the kind of a wait that was polled and is pending. The kind has its number.
     #[inline(always)]
     pub(crate) fn set_kind(&self, kind: TrapKind) {
-        self.0.set(self.0.get() & !Self::KIND | kind.number() << Self::KIND_SHIFT);
+        self.0.set(self.0.get() & !Self::KIND | kind.number_if_any() << Self::KIND_SHIFT);
     }
 
     /// The kind of the wait that was polled last in the last step; `None`: there was none.

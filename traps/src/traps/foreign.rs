@@ -76,6 +76,7 @@ pub(crate) fn foreign_wait<F: Future, A: Fn() -> About>(
 pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -> F::Output {
     let mut future = pin!(future);
     let kind = TrapKind::of(&NAME);
+    kind.number();
     poll_fn(|cx| {
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
