@@ -43,7 +43,6 @@ impl Socket {
         }
     }
 
-    #[cfg(feature = "io-traits")]
     pub(crate) fn id(&self) -> SocketId {
         self.id
     }

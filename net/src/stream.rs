@@ -386,6 +386,24 @@ macro_rules! whole {
             self.socket.peer_address().and_then($convert)
         }
 
+        /// The number by which the kernel knows the socket, for traps of your own.
+        ///
+        /// The stream keeps the socket: when the stream is dropped, operations on the number fail
+        /// with [`Closed`](pikake_traps::Closed).
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        #[doc = concat!("# async fn example(stream: ", $name, ") -> std::io::Result<()> {")]
+        /// use pikake::traps::read_wait;
+        ///
+        /// read_wait(stream.socket_id()).await?; // as `stream.readable()`
+        /// # Ok(()) }
+        /// ```
+        pub fn socket_id(&self) -> SocketId {
+            self.socket.id()
+        }
+
         /// The two directions of the stream, as borrowed halves.
         ///
         /// # Examples

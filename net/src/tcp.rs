@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{Direction, OpenSocket, SocketOption, in_kernel};
+use pikake_traps::{Direction, OpenSocket, SocketId, SocketOption, in_kernel};
 
 use crate::address::{Resolved, ToAddresses, resolve};
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};

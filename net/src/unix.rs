@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
-use pikake_traps::{Direction, OpenSocket, PeerCredentials, in_kernel, sleep};
+use pikake_traps::{Direction, OpenSocket, PeerCredentials, SocketId, in_kernel, sleep};
 
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
