@@ -4,8 +4,14 @@ use crate::Result;
 use crate::run::{cargo, run};
 
 /// What is for this workspace alone.
-const NOT_PUBLISHED: [&str; 5] =
-    ["pikake-accounts", "pikake-amqp-testing", "pikake-libraries", "pikake-tutorial", "xtask"];
+const NOT_PUBLISHED: [&str; 6] = [
+    "pikake-accounts",
+    "pikake-amqp-testing",
+    "pikake-libraries",
+    "pikake-read-at-least",
+    "pikake-tutorial",
+    "xtask",
+];
 
 /// `cargo xtask package [ARGUMENTS OF cargo package]`: makes the packages, and builds each of them.
 /// The packages that were made before stand in for those of the registry.
