@@ -34,6 +34,7 @@
 //! | `shrapnel_sync.rs` | the assertions of Shrapnel's tests of its locks |
 //! | `shrapnel.rs` | the assertions of Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` |
 //! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real and the simulated kernel |
+//! | `two_places.rs` | a trap from another crate, which waits for a socket or a moment, on the real and the simulated kernel |
 //! | `random.rs`, `api.rs` | random programs, whose traces must be the same on every kernel and by the model; the calls that they make |
 //!
 //! # Curio's `test_kernel`
@@ -242,4 +243,5 @@ mod runner;
 mod shrapnel;
 mod shrapnel_sync;
 mod sockets;
+mod two_places;
 mod uninterruptible;

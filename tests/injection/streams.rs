@@ -3,11 +3,15 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::Ipv4Addr;
 
-use pikake::net::{TcpStream, UnixStream};
+use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::net::{TcpStream, UnixStream, Write};
+use pikake::testing::Injector;
+use pikake::time::deadline_after;
 use pikake::{Task, spawn};
+use pikake_read_at_least::read_at_least;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
-use crate::support::insist::{a_moment, insist_on_sockets};
+use crate::support::insist::{SOCKETS, a_moment, insist_on_sockets, ms};
 
 /// As small as the system allows, so that little data needs many waits.
 const SMALL_BUFFER: usize = 4096;
@@ -37,6 +41,15 @@ fn much() -> Vec<u8> {
     (0..MUCH).map(|number| (number % 251) as u8).collect()
 }
 
+/// Writes a few words by pieces, with time in between.
+async fn write_pieces(there: impl Write) {
+    for part in ["he", "l", "lo, ", "re", "ad", "er"] {
+        a_moment().await;
+        there.write_all(part.as_bytes()).await.unwrap();
+    }
+    a_moment().await;
+}
+
 /// The operations that read, on each type that has them.
 macro_rules! reads {
     ($($test:ident: $pair:expr;)*) => {$(
@@ -44,14 +57,7 @@ macro_rules! reads {
         fn $test() {
             insist_on_sockets("hello, reader".to_owned(), async |insistent| {
                 let (there, here) = $pair;
-                spawn(async move {
-                    for part in ["he", "l", "lo, ", "re", "ad", "er"] {
-                        a_moment().await;
-                        there.write_all(part.as_bytes()).await.unwrap();
-                    }
-                    a_moment().await;
-                })
-                .detach();
+                spawn(write_pieces(there)).detach();
                 let mut text = Vec::new();
                 let mut buffer = [0; 2];
                 // Three times, to see that nothing is taken; the last for `read` to take it.
@@ -99,6 +105,74 @@ reads! {
         let (one, other) = unix_pair();
         (one, other.into_split().0)
     };
+}
+
+/// A wait for a stream or a moment, by a trap of another crate, on each type that has it.
+macro_rules! reads_at_least {
+    ($($test:ident: $pair:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            insist_on_sockets("hello, reader".to_owned(), async |insistent| {
+                let (there, here) = $pair;
+                spawn(write_pieces(there)).detach();
+                let (mut text, mut buffer) = (Vec::new(), [0; 16]);
+                loop {
+                    // One or two pieces come before the moment, and more are asked for.
+                    let moment = deadline_after(ms(2));
+                    match read_at_least(&here, &mut buffer, 7, moment).await {
+                        Ok(0) if text.len() == 13 => return String::from_utf8(text).unwrap(),
+                        Ok(length) => text.extend(&buffer[..length]),
+                        Err(error) => {
+                            text.extend(&buffer[..error.read]);
+                            insistent.note(&error.source);
+                        }
+                    }
+                }
+            });
+        }
+    )*};
+}
+
+reads_at_least! {
+    reading_at_least_from_tcp: tcp_pair();
+    reading_at_least_from_unix: unix_pair();
+}
+
+#[test]
+fn interrupted_reads_of_a_combinator_lose_no_bytes() {
+    let program = || async {
+        let mut reads: FuturesUnordered<_> = [ms(2), ms(20)]
+            .into_iter()
+            .map(|limit| async move {
+                let (there, here) = unix_pair();
+                spawn(write_pieces(there)).detach();
+                let (mut text, mut buffer, mut told) = (Vec::new(), [0; 16], 0);
+                while text.len() < 13 {
+                    let min = 13 - text.len();
+                    match read_at_least(&here, &mut buffer, min, deadline_after(limit)).await {
+                        Ok(length) => text.extend(&buffer[..length]),
+                        Err(error) => {
+                            text.extend(&buffer[..error.read]);
+                            told += 1;
+                        }
+                    }
+                }
+                (String::from_utf8(text).unwrap(), told)
+            })
+            .collect();
+        let (mut texts, mut told) = (Vec::new(), 0);
+        while let Some((text, count)) = reads.next().await {
+            texts.push(text);
+            told += count;
+        }
+        (texts, told)
+    };
+    let report = Injector::new().patience(SOCKETS).run(program, |run| {
+        let (texts, told) = run.output.as_ref().expect("it waits on traps");
+        assert_eq!(*texts, ["hello, reader", "hello, reader"]);
+        assert!(*told <= 2 && (*told == 0 || run.interruption.is_some()), "told {told} times");
+    });
+    assert!(report.suspensions > 2 && report.cancels > 2, "{report:?}");
 }
 
 /// The operations that write, on each type that has them.
