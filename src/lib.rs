@@ -419,9 +419,6 @@ mod book {
     #[doc = include_str!("../docs/pools.md")]
     mod pools {}
 
-    #[doc = include_str!("../docs/primitive.md")]
-    mod primitive {}
-
     #[cfg(feature = "rpc")]
     #[doc = include_str!("../docs/rpc.md")]
     mod rpc {}

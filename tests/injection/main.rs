@@ -5,6 +5,7 @@
 //! interruption that is lost or reported twice.
 
 mod amqp;
+mod book;
 mod connections;
 mod datagrams;
 mod examples;

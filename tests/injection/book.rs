@@ -1,0 +1,4 @@
+//! The primitives of `docs/primitive.md`, which includes parts of these files.
+
+mod latch;
+mod pool;
