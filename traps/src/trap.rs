@@ -134,15 +134,21 @@ pub struct TrapContext<'a> {
 }
 
 impl TrapContext<'_> {
-    /// Waits at a place, unless the wait is satisfied at once.
+    /// Waits at a place, unless the wait is satisfied at once. [`Ticks::MAX`] never comes, and
+    /// needs no entry.
     ///
     /// # Panics
     ///
     /// When a queue is part of another kernel, or has waiters of the other kind.
     #[inline(always)]
     pub fn park(&self, entry: &mut Entry, place: WaitPlace<'_>) -> Progress<()> {
-        if let WaitPlace::Queue(queue, permits) = &place {
-            queue.join(self.local.id(), permits.is_some());
+        match &place {
+            WaitPlace::Queue(queue, permits) => queue.join(self.local.id(), permits.is_some()),
+            WaitPlace::Moment(Ticks::MAX) => return Progress::Waits,
+            WaitPlace::Moment(_)
+            | WaitPlace::Deadline(..)
+            | WaitPlace::Socket(..)
+            | WaitPlace::End(_) => {}
         }
         entry.keep(self.local.kernel().park(place, self.waiter))
     }
@@ -187,6 +193,12 @@ impl TrapContext<'_> {
     #[inline(always)]
     pub fn take_answer(&self) -> bool {
         self.local.take_answer()
+    }
+
+    /// Answers without a wait, unless the task has spent its quota for this step.
+    #[inline(always)]
+    pub fn answer<T>(&self, answer: T) -> Progress<T> {
+        if self.take_answer() { Progress::Answered(answer) } else { Progress::Deferred }
     }
 
     /// The kernel.
@@ -574,6 +586,7 @@ fn advance_several<T: Trap>(
     impl<T: Trap> Drop for Leave<'_, T> {
         fn drop(&mut self) {
             self.0.leave(self.1, self.2);
+            self.0.left();
         }
     }
 

@@ -158,16 +158,6 @@ impl<'a> ReadAtLeast<'a> {
         Progress::Answered(Ok(self.read))
     }
     // ANCHOR_END: read
-
-    // ANCHOR: at_once
-    /// Answers without a wait, unless the task has had its answers for this step.
-    fn answer_at_once(&self, cx: &TrapContext<'_>) -> Progress<io::Result<usize>> {
-        match cx.take_answer() {
-            true => Progress::Answered(Ok(self.read)),
-            false => Progress::Deferred,
-        }
-    }
-    // ANCHOR_END: at_once
 }
 
 // ANCHOR: rules
@@ -187,11 +177,10 @@ impl Trap for ReadAtLeast<'_> {
         cx: &TrapContext<'_>,
     ) -> Progress<Self::Answer> {
         if self.min == 0 {
-            return self.answer_at_once(cx);
+            return cx.answer(Ok(0));
         }
         match self.read(socket, cx) {
-            Progress::Waits if self.deadline.is_due(cx.now()) => self.answer_at_once(cx),
-            Progress::Waits if self.deadline.is_never() => Progress::Waits,
+            Progress::Waits if self.deadline.is_due(cx.now()) => cx.answer(Ok(self.read)),
             Progress::Waits => cx.park(moment, self.moment()).map(|()| Ok(self.read)),
             progress => progress,
         }

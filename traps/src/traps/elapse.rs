@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use pikake_time::Deadline;
 
-use super::sleep::{about_moment, collect, leave, park};
+use super::sleep::{about_moment, collect, leave};
 use crate::kind::{TrapKind, TrapName};
 use crate::local::TrapHandler;
 use crate::seen::About;
 use crate::trap::{KernelTrap, OneEntry, Progress, Trap, TrapContext, kernel_trap_at};
-use crate::wait::Until;
+use crate::wait::{Until, WaitPlace};
 
 static NAME: TrapName = TrapName::new("elapse").ended_by_time().uninterruptible();
 
@@ -84,9 +84,8 @@ impl Trap for ElapseTrap {
 
     fn begin(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<()> {
         match cx.moment(&mut self.until) {
-            Some(at) => park(entry, at, cx),
-            None if cx.take_answer() => Progress::Answered(()),
-            None => Progress::Deferred,
+            Some(at) => cx.park(entry, WaitPlace::Moment(at)),
+            None => cx.answer(()),
         }
     }
 

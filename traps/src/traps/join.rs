@@ -28,10 +28,7 @@ impl Trap for JoinTrap {
     #[inline]
     fn begin(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
         if self.task.is_ended() {
-            return match cx.take_answer() {
-                true => Progress::Answered(Ok(())),
-                false => Progress::Deferred,
-            };
+            return cx.answer(Ok(()));
         }
         assert!(
             self.task.kernel() == cx.kernel(),

@@ -109,7 +109,7 @@ impl Trap for SleepTrap {
 
     fn begin(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
         match cx.moment(&mut self.until) {
-            Some(at) => park(entry, at, cx).map(Ok),
+            Some(at) => cx.park(entry, WaitPlace::Moment(at)).map(Ok),
             None => Progress::NextStep,
         }
     }
@@ -128,15 +128,6 @@ impl Trap for SleepTrap {
 
     fn about(&self) -> Option<About> {
         about_moment(self.until)
-    }
-}
-
-/// Waits for the moment that `until` has, unless there is none.
-#[inline]
-pub(super) fn park(entry: &mut Entry, at: Ticks, cx: &TrapContext<'_>) -> Progress<()> {
-    match Deadline::at(at).is_never() {
-        true => Progress::Waits,
-        false => cx.park(entry, WaitPlace::Moment(at)),
     }
 }
 

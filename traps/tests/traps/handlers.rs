@@ -1033,7 +1033,7 @@ mod two_places {
     use super::*;
     use pikake::traps::{Entry, Progress, Trap, TrapContext, TrapKind, TrapName, kernel_trap};
     static NAME: TrapName = TrapName::new("either");
-    pub struct Either<'a>(pub &'a WaitQueue, pub &'a WaitQueue, pub bool);
+    struct Either<'a>(&'a WaitQueue, &'a WaitQueue, bool);
     impl Trap for Either<'_> {
         type Answer = Result<(), Interrupted>;
         type Entries = [Entry; 2];

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pikake_kernel::inspect::{KernelView, kernels};
-use pikake_traps::{About, SeenThing, SeenWait, TaskId, TrapKind, sleep, spawn};
+use pikake_traps::{About, SeenThing, SeenWait, TaskId, sleep, spawn};
 
 use super::records::{Key, Records, limited, lock};
 use super::service::PUBLISH_EVERY;
@@ -53,7 +53,7 @@ enum ResourceOf {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct OpKey {
     task: Key,
-    trap: TrapKind,
+    trap: &'static str,
     place: &'static Location<'static>,
     /// The number of such waits of the task before this one.
     index: usize,
@@ -88,7 +88,7 @@ pub(super) struct Resource {
 pub(super) struct Op {
     pub(super) task: Key,
     pub(super) resource: u64,
-    pub(super) trap: TrapKind,
+    pub(super) trap: &'static str,
     pub(super) place: &'static Location<'static>,
     /// The time since the records began, at the first look that found the wait.
     pub(super) since: Duration,
@@ -218,7 +218,8 @@ impl Sampler {
     fn add_waits(&mut self, found: &mut Found, task: Key, waits: Vec<SeenWait>) {
         let mut counts = HashMap::new();
         for SeenWait { trap, place, about, thing, .. } in waits {
-            let Some(words) = Words::of(trap.name(), about.as_ref()) else { continue };
+            let trap = trap.name();
+            let Some(words) = Words::of(trap, about.as_ref()) else { continue };
             let count: &mut usize = counts.entry((trap, place)).or_default();
             let op = OpKey { task, trap, place, index: *count };
             *count += 1;
