@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Poll, Waker};
 
 use pikake::time::{Clock, ManualClock};
-use pikake::traps::{WaitQueue, park};
+use pikake::traps::{WaitQueue, is_closing, park};
 use pikake::{
     Interrupted, Kernel, Task, TaskError, sleep, spawn, timeout_after, try_run, yield_now,
 };
@@ -43,6 +43,21 @@ fn shutdown_by_handle_cancels_the_main_task_last() {
         assert_eq!(log.take(), expected);
         assert_eq!(kernel.task_count(), 0);
     });
+}
+
+#[test]
+fn tasks_see_that_their_kernel_ends() {
+    let seen = RefCell::new(Vec::new());
+    let kernel = kernel();
+    let handle = kernel.handle();
+    kernel.run(async {
+        seen.borrow_mut().push((is_closing(), spawn(async {}).is_finished()));
+        handle.shutdown().unwrap();
+        sleep(ms(1)).await.unwrap_err();
+        seen.borrow_mut().push((is_closing(), spawn(async {}).is_finished()));
+    });
+    assert_eq!(seen.take(), [(false, false), (true, true)]);
+    assert!(kernel.enter(is_closing).unwrap(), "also between two runs");
 }
 
 #[test]

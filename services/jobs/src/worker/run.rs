@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use pikake_sync::shared::Event;
 use pikake_time::Ticks;
 use pikake_traps::{
-    Builder, TaskError, TimedOut, blocking_with, deadline_after, elapsed_since, now, spawn,
+    Builder, TaskError, TimedOut, blocking_with, deadline_after, elapsed_since, is_closing, now,
     timeout_after, wall_time,
 };
 use serde_json::Value;
@@ -406,10 +406,8 @@ impl Run {
         match self.worker.running.cancel_reason(self.key) {
             Some(CancelReason::Revoked) => return Verdict::End(revoked("cancelled"), REVOKED),
             Some(CancelReason::Shutdown) if !self.is_acked.get() => return Verdict::GiveBack,
-            // A kernel that ends interrupts its tasks without the worker's doing, and starts none.
-            None if !self.is_acked.get() && spawn(async {}).is_finished() => {
-                return Verdict::GiveBack;
-            }
+            // A kernel that ends interrupts its tasks without the worker's doing.
+            None if !self.is_acked.get() && is_closing() => return Verdict::GiveBack,
             _ => {}
         }
         let failed = match failed {
