@@ -30,7 +30,7 @@ pub(crate) struct Step {
     attempts_left: Cell<u32>,
     answers_left: Cell<u32>,
     /// The number of wakes of the task; counted only for a watched task.
-    wakes: Cell<u32>,
+    pub(crate) wakes: Cell<u32>,
     /// The moments of the pending polls of waits and shields with the task's own waker. A moment is
     /// marked [`OVER`] when its wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
@@ -161,10 +161,9 @@ impl Step {
         spend_one(&self.answers_left)
     }
 
-    /// Counts anew what is counted for a watched task.
-    #[inline(never)]
+    /// Notes anew what is noted for a watched task. The wakes are counted on, since the cause for
+    /// which the task becomes watched wakes it.
     pub(crate) fn watch_anew(&self) {
-        self.wakes.set(0);
         self.pending.borrow_mut().clear();
         self.branch.set(None);
     }

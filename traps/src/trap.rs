@@ -50,7 +50,9 @@ pub trait Trap {
     /// Executes the trap at its first poll, and again in the step after one in which it was
     /// [`Deferred`](Progress::Deferred). The entries are [`NONE`](Entry::NONE).
     ///
-    /// What is parked is left, by [`leave`](Self::leave), unless the trap [waits](Progress::Waits).
+    /// A trap of several places may answer, or be deferred, while it is parked: it is then
+    /// [left](Self::leave) everywhere. A trap of one place that is parked must
+    /// [wait](Progress::Waits).
     fn begin(
         &mut self,
         entries: &mut Self::Entries,
@@ -69,7 +71,8 @@ pub trait Trap {
     /// place: calls [`Entry::leave`] for each entry.
     fn leave(&mut self, entries: &mut Self::Entries, kernel: &dyn TrapHandler);
 
-    /// Called after [`leave`](Self::leave), or in place of it if the kernel has ended.
+    /// Called after [`leave`](Self::leave), or in place of it if the kernel has ended; perhaps more
+    /// than once.
     fn left(&mut self) {}
 
     /// The thing that the trap waits for, such as a lock or a task, for listings. Called at a
@@ -565,6 +568,10 @@ fn advance<T: Trap>(
         false if begins => trap.begin(entries, cx),
         false => trap.collect(entries, cx),
     };
+    debug_assert!(
+        matches!(progress, Progress::Waits) || entries.first().key().is_none(),
+        "a trap that is parked waits"
+    );
     let task = cx.waiter.task();
     match progress {
         Progress::NextStep => entries.set_first(Entry::step(0, cx.local, task)),

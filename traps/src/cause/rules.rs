@@ -164,7 +164,6 @@ pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &
 fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
     let kernel = local.kernel();
     if let Some((set_to, key)) = cause.alarm.get() {
-        // The call also binds the alarm to the owner's current task and waker.
         if Some(set_to) == at {
             // The call also binds the alarm to the owner's current task and waker.
             if let Parked::Waits(_) = kernel.collect(WaitPlace::Moment(set_to), key, owner) {

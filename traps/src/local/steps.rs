@@ -73,7 +73,7 @@ impl Local {
             exit
         };
         // A cause that comes up from now on is for the next step, for which the task is ready.
-        let is_flagged = task.flags().has(Flags::CAUSE);
+        let is_flagged = task.flags().has(Flags::CAUSE) && task.cause().is_some();
         show(&task);
         if self.needs_attention() {
             self.end_step();
@@ -137,6 +137,7 @@ impl Local {
     /// Counts the waits and wakes of the step of a task that is watched.
     #[inline(never)]
     fn watch(&self, task: &TaskRef) {
+        self.step.wakes.set(0);
         self.step.watch_anew();
         if task.flags().has(Flags::INSPECTED) {
             task.begin_inspected_step();
@@ -145,8 +146,12 @@ impl Local {
 
     #[cold]
     fn end_step(&self) {
-        self.wakers.call_after_step(self.step.wakers_before.get());
-        self.call_collected_wakers();
+        let before = self.step.wakers_before.get();
+        // A waker may make a step, which must not change what this one has counted.
+        self.set_aside(|| {
+            self.wakers.call_after_step(before);
+            self.call_collected_wakers();
+        });
     }
 
     /// The task whose future is being polled or dropped; `None` between steps.
