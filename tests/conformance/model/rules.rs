@@ -41,10 +41,8 @@ pub(super) struct Region {
     waker: Option<Waker>,
     /// The waker was called since the last poll.
     was_called: bool,
-    /// Orders the scopes of one deadline; set at the end of the first poll. The scope gets a new
-    /// number when another task polls it, and after its first sub-wait.
+    /// Orders the scopes of one deadline; set at the end of the first poll.
     armed: Option<Number>,
-    is_armed_as_listed: bool,
     /// Counts the pending polls up to the last one of this shield.
     polled: u64,
     /// The region is a sub-wait, or has had one in it.
@@ -62,7 +60,6 @@ impl Region {
             waker: None,
             was_called: false,
             armed: None,
-            is_armed_as_listed: false,
             polled: 0,
             is_listed: false,
             cause: None,
@@ -620,9 +617,6 @@ impl State {
             self.list_here();
         }
         let entered = self.region_mut(region);
-        if entered.place.task != place.task {
-            entered.armed = entered.armed.map(|_| super::next_number());
-        }
         entered.place = place;
         entered.was_called = false;
         let waker_before = std::mem::replace(&mut entered.waker, waker);
@@ -650,10 +644,7 @@ impl State {
         self.pending_polls += 1;
         let polled = self.pending_polls;
         let region = self.region_mut(number);
-        if region.armed.is_none() || region.is_listed && !region.is_armed_as_listed {
-            region.armed = Some(super::next_number());
-            region.is_armed_as_listed = region.is_listed;
-        }
+        region.armed = region.armed.or_else(|| Some(super::next_number()));
         region.polled = polled;
         self.is_dropped(number, before)
     }
