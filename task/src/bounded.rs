@@ -8,7 +8,7 @@ use std::panic::Location;
 use pikake_traps::{Interrupted, in_kernel};
 
 use crate::group::TaskGroup;
-use crate::spawner::Member;
+use crate::member::Member;
 
 /// A [`TaskGroup`] with a limit of running members: [`spawn`](Self::spawn) waits for room. Made by
 /// [`TaskGroup::bounded`].

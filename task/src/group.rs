@@ -11,8 +11,9 @@ use pikake_traps::{Interrupted, TaskError, TaskRef};
 use crate::bounded::BoundedGroup;
 use crate::error::{BoxError, GroupError};
 use crate::failure_rule::{AnyOutput, OnlyOk};
+use crate::member::Member;
 use crate::members::Members;
-use crate::spawner::{Member, MemberBuilder, Spawner};
+use crate::spawner::{MemberBuilder, Spawner};
 
 /// The number of places that a warning shows.
 const SPAWN_PLACES: usize = 8;

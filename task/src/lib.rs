@@ -67,6 +67,7 @@ mod failure_rule;
 mod group;
 mod interval;
 mod local;
+mod member;
 mod members;
 mod ordered;
 mod parallel;
@@ -83,10 +84,11 @@ pub use error::{Failure, GroupEnded, GroupError};
 pub use group::{Done, TaskGroup};
 pub use interval::{Interval, MissedTicks, interval, interval_at};
 pub use local::{LocalError, TaskLocal};
+pub use member::Member;
 pub use ordered::{OrderedMap, ordered_map};
 pub use parallel::{Outcomes, in_parallel};
 pub use proxy::ThreadProxy;
-pub use spawner::{Member, MemberBuilder, Spawner};
+pub use spawner::{MemberBuilder, Spawner};
 pub use thread::spawn_thread;
 
 pub use pikake_traps::{

@@ -31,7 +31,7 @@ use pikake_traps::{
 };
 
 use crate::error::GroupEnded;
-use crate::spawner::Member;
+use crate::member::Member;
 
 /// The state that a group's owner, its spawners and its members share.
 pub(crate) struct Members<T> {

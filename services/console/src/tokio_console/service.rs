@@ -26,10 +26,7 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::records::{Figures, Identity, Key, Look, Part, Records};
-use super::waits::{Change, Changed, Op, Resource, ResourceKind, Waits, WaitsLook};
-
-/// The time between two looks, as with tokio's own programs.
-pub(super) const PUBLISH_EVERY: Duration = Duration::from_secs(1);
+use super::waits::{Change, Changed, Op, PUBLISH_EVERY, Resource, ResourceKind, Waits, WaitsLook};
 
 /// The numbers of the metadata: those of a task, of a resource, of an async op.
 const METADATA: MetaId = MetaId { id: 1 };

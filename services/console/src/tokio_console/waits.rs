@@ -21,8 +21,10 @@ use pikake_kernel::inspect::{KernelView, kernels};
 use pikake_traps::{About, SeenThing, SeenWait, TaskId, sleep, spawn};
 
 use super::records::{Key, Records, limited, lock};
-use super::service::PUBLISH_EVERY;
 use crate::observed::{ANSWER_WITHIN, Pings, Silent, answer, list_with_waits};
+
+/// The time between two looks, as with tokio's own programs.
+pub(super) const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 
 /// The number of tasks of a kernel that a look visits: the kernel polls each of them once more.
 pub(super) const TASKS_OF_LOOK: usize = 2_000;
