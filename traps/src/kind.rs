@@ -5,12 +5,11 @@
 //! what a trap does is in the trap.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The name of a kind of trap: a static beside the trap.
+/// The name of a kind of trap. Each kind has one, as a `static`.
 ///
 /// # Examples
 ///
@@ -31,7 +30,7 @@ pub struct TrapName {
 }
 
 impl TrapName {
-    /// A name that no other trap has.
+    /// A name, of one kind of trap.
     pub const fn new(text: &'static str) -> Self {
         let number = AtomicU32::new(0);
         Self { text, is_timer: false, is_interruptible: true, number }
@@ -58,31 +57,29 @@ impl TrapName {
 pub struct TrapKind(&'static TrapName);
 
 /// The names in use, in the order of their numbers, from one on.
-fn names() -> MutexGuard<'static, Vec<&'static TrapName>> {
-    static NAMES: Mutex<Vec<&'static TrapName>> = Mutex::new(Vec::new());
-    // No code that can panic half-way runs under the lock.
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static NAMES: [OnceLock<&TrapName>; 126] = [const { OnceLock::new() }; 126];
+
+/// The name of all kinds after the first 126, where only the number is known.
+static OTHER: TrapName = TrapName::new("(other)");
 
 impl TrapKind {
-    /// The greatest number of a kind. All kinds after the first 126 have this number, and the name
-    /// `(other)` where only the number is known.
-    pub const MAX_NUMBER: u32 = 127;
-
     /// The kind with this name.
     #[inline(always)]
     pub const fn of(name: &'static TrapName) -> Self {
         Self(name)
     }
 
-    /// The kind with this number.
+    /// The kind with this number, if a trap of it was used. Number 127 stands for all kinds after
+    /// the first 126, and has the name `(other)`.
     pub fn from_number(number: u32) -> Option<Self> {
-        static OTHER: TrapName = TrapName::new("(other)");
-        let known = names().get(number.checked_sub(1)? as usize).copied();
-        known.or((number == Self::MAX_NUMBER).then_some(&OTHER)).map(Self)
+        let index = number.checked_sub(1)? as usize;
+        match NAMES.get(index) {
+            Some(name) => name.get().copied().map(Self),
+            None => (index == NAMES.len()).then_some(Self(&OTHER)),
+        }
     }
 
-    /// The number of the kind in this process, from one to [`MAX_NUMBER`](Self::MAX_NUMBER).
+    /// The number of the kind in this process, from 1 to 127.
     pub fn number(self) -> u32 {
         match self.number_if_any() {
             0 => self.register(),
@@ -98,16 +95,9 @@ impl TrapKind {
 
     #[cold]
     fn register(self) -> u32 {
-        let mut names = names();
-        let known = names.iter().position(|name| ptr::eq(*name, self.0));
-        let number = match known {
-            Some(index) => index as u32 + 1,
-            None if names.len() as u32 + 1 < Self::MAX_NUMBER => {
-                names.push(self.0);
-                names.len() as u32
-            }
-            None => Self::MAX_NUMBER,
-        };
+        let is_it = |name: &OnceLock<_>| ptr::eq(*name.get_or_init(|| self.0), self.0);
+        let index = NAMES.iter().position(is_it).unwrap_or(NAMES.len());
+        let number = index as u32 + 1;
         self.0.number.store(number, Ordering::Relaxed);
         number
     }
@@ -136,12 +126,6 @@ impl PartialEq for TrapKind {
 
 impl Eq for TrapKind {}
 
-impl Hash for TrapKind {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        ptr::from_ref(self.0).hash(state);
-    }
-}
-
 impl fmt::Debug for TrapKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TrapKind").field(&self.name()).finish()
@@ -151,5 +135,31 @@ impl fmt::Debug for TrapKind {
 impl fmt::Display for TrapKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_get_numbers_until_there_are_none_left() {
+        let kinds: Vec<_> = (0..NAMES.len() + 2)
+            .map(|index| {
+                TrapKind::of(Box::leak(Box::new(TrapName::new(match index {
+                    0 => "first",
+                    _ => "later",
+                }))))
+            })
+            .collect();
+        let numbers: Vec<u32> = kinds.iter().map(|kind| kind.number()).collect();
+        let expected: Vec<u32> = (1..=126).chain([127, 127]).collect();
+        assert_eq!(numbers, expected);
+        assert_eq!(kinds[0].number(), 1, "it keeps its number");
+        let name = |number| TrapKind::from_number(number).map(TrapKind::name);
+        assert_eq!(
+            [0, 1, 126, 127, 128].map(name),
+            [None, Some("first"), Some("later"), Some("(other)"), None]
+        );
     }
 }
