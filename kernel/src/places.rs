@@ -8,7 +8,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod deadlines;
-mod ends;
+pub(crate) mod ends;
 mod moments;
 mod queues;
 mod sockets;
@@ -16,7 +16,6 @@ mod sockets;
 use pikake_time::{Deadline, Ticks};
 
 pub(crate) use deadlines::Deadlines;
-pub(crate) use ends::Ends;
 pub(crate) use moments::Moments;
 pub(crate) use queues::Queues;
 pub(crate) use sockets::{Attempted, Sockets};

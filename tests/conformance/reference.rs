@@ -33,8 +33,8 @@ enum Event {
     Moment(u64),
     /// The deadline of a scope.
     Deadline(u64),
-    /// A turn in the queue of this number, with so many permits.
-    TurnIn(u32, usize),
+    /// This number of permits of the queue with this number; zero for a signal.
+    FromQueue(u32, usize),
     EndOf(TaskId),
     Happened,
 }
@@ -174,7 +174,6 @@ impl Reference {
     pub(crate) fn shutdown(&self) {
         self.inside(|kernel| {
             kernel.with(|state| state.is_closing = true);
-            kernel.local.close();
             for task in kernel.newest_first() {
                 task.request_cancel(Interrupted::cancelled("the kernel is being shut down"));
             }
@@ -327,7 +326,7 @@ impl TrapHandler for Naive {
                     first = self.with(State::number);
                 }
                 queue.waiters_added(1, WaiterList { first, last });
-                Event::TurnIn(first, permits.unwrap_or(0))
+                Event::FromQueue(first, permits.unwrap_or(0))
             }
             WaitPlace::End(task) => Event::EndOf(task.id()),
             WaitPlace::Socket(_, _, outcome) => {
@@ -374,12 +373,12 @@ impl TrapHandler for Naive {
             let number = queue.waiters().first;
             let first = self.with(|state| {
                 state.waits.values().find_map(|wait| match wait.event {
-                    Event::TurnIn(of, permits) if of == number => Some(permits),
+                    Event::FromQueue(of, permits) if of == number => Some(permits),
                     _ => None,
                 })
             });
             let Some(permits) = first.filter(|permits| queue.grant(*permits)) else { break };
-            self.with(|state| state.happen(Event::TurnIn(number, permits), 1, &self.local));
+            self.with(|state| state.happen(Event::FromQueue(number, permits), 1, &self.local));
             self.removed(queue, 1);
             notified += 1;
         }
@@ -435,6 +434,10 @@ impl Outside for Naive {
 
     fn system(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn is_closing(&self) -> bool {
+        self.with(|state| state.is_closing)
     }
 
     fn blocking(&self, mut job: BlockingCall) {

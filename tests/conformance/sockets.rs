@@ -207,7 +207,7 @@ fn an_endless_yielder_does_not_starve_sockets<R: Runner>() {
 }
 
 /// Lets a deadline of ten milliseconds pass, in a step in which data are sent as well.
-fn sends_late(world: &World, stream: UnixStream) -> pikake::Task<UnixStream> {
+pub(crate) fn sends_late(world: &World, stream: UnixStream) -> pikake::Task<UnixStream> {
     let world = world.clone();
     spawn(async move {
         next_step().await;

@@ -22,6 +22,7 @@ use pikake::{Task, shield, sleep, spawn, timed, yield_now};
 use pikake_read_at_least::{ReadAtLeast, ReadAtLeastError, read_at_least};
 
 use crate::runner::{Reference, Runner, World, ms, named, next_step, on_every_kernel, poll_once};
+use crate::sockets::sends_late;
 
 const LOOPBACK: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -277,26 +278,15 @@ fn an_interrupted_read_leaves_both_places<R: Runner>() {
     assert_eq!(events, ["15 `he`, a deadline passed", "20 `llo`", "21 ``, cancelled"]);
 }
 
-/// Lets ten milliseconds pass that somebody waits for, in a step that writes as well.
-fn writes_late(world: &World, stream: UnixStream) -> Task<UnixStream> {
-    let world = world.clone();
-    spawn(async move {
-        next_step().await;
-        world.stall(20);
-        stream.write_all(b"hello").await.unwrap();
-        stream
-    })
-}
-
 fn enough_bytes_beat_an_interruption<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
-        let writer = writes_late(&world, theirs);
+        let writer = sends_late(&world, theirs);
         let read = timed(ms(10), note_read(&world, &mine, 5, 500)).await;
         assert!(!read.expired);
         let theirs = writer.await.unwrap();
 
-        let writer = writes_late(&world, theirs);
+        let writer = sends_late(&world, theirs);
         let read = timed(ms(10), note_read(&world, &mine, 9, 500)).await;
         assert!(read.expired);
         writer.await.unwrap();

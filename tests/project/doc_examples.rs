@@ -61,7 +61,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/rpc/src/client.rs", 1, "certificates in files"),
     ("src/lib.rs", 1, "a server that runs until a signal ends it"),
     ("task/src/bounded.rs", 1, "requests that never end"),
-    ("traps/src/traps/blocking.rs", 2, "closures that loop or read until they are told to stop"),
+    ("traps/src/traps/blocking.rs", 2, "closures that run until another thread stops them"),
 ];
 
 /// The crates whose files are read: the pages beside the manifest, and all that is in `src`.

@@ -1,4 +1,4 @@
-//! What a look into a kernel shows, and the part of a kernel that shows it. See `inspect.rs`.
+//! The trait `Inspect` of kernels that can be looked into, and its results. See `inspect.rs`.
 
 use std::time::Duration;
 

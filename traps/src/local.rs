@@ -30,9 +30,9 @@ use crate::blocking_call::BlockingCall;
 use crate::cell::ready::ReadyList;
 use crate::cell::reference::TaskRef;
 use crate::home::{Home, LocalHome};
+use crate::inspect_trait::Inspect;
 use crate::interrupt::Interrupted;
 use crate::kind::TrapKind;
-use crate::looked::Inspect;
 use crate::names::{KernelId, WaitKey};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
@@ -147,6 +147,9 @@ pub trait Outside {
     /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel that simulates the world.
     fn system(&self) -> io::Result<()>;
 
+    /// Whether the kernel is being shut down, and takes no new task.
+    fn is_closing(&self) -> bool;
+
     /// Makes the kernel let other threads run once before it sleeps next. See
     /// [`yield_thread_before_sleep`](crate::yield_thread_before_sleep). A kernel that never sleeps
     /// does nothing.
@@ -189,7 +192,6 @@ pub struct Local {
     quotas: Quotas,
     /// The far half, while the kernel is entered or reached (`door.rs`).
     kernel: Cell<Option<NonNull<dyn TrapHandler>>>,
-    is_closing: Cell<bool>,
     ready: ReadyList,
     pub(crate) step: Step,
     /// The number of the last step.
@@ -210,7 +212,6 @@ impl Local {
             graces,
             quotas,
             kernel: Cell::new(None),
-            is_closing: Cell::new(false),
             ready: ReadyList::default(),
             step: Step::default(),
             steps: Cell::new(0),
@@ -268,16 +269,6 @@ impl Local {
         kernel: Option<NonNull<dyn TrapHandler>>,
     ) -> Option<NonNull<dyn TrapHandler>> {
         self.kernel.replace(kernel)
-    }
-
-    /// Notes that the kernel takes no new task, for [`is_closing`](crate::is_closing). For the
-    /// kernel.
-    pub fn close(&self) {
-        self.is_closing.set(true);
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.get()
     }
 
     /// Tasks that may be stepped.

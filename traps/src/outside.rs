@@ -8,7 +8,6 @@ use std::thread;
 use std::time::SystemTime;
 
 use crate::door;
-use crate::local::Local;
 
 /// The time of the wall clock.
 ///
@@ -60,7 +59,7 @@ pub fn system() -> io::Result<()> {
 /// Outside a kernel.
 #[track_caller]
 pub fn is_closing() -> bool {
-    door::with(Local::is_closing)
+    door::with(|local| local.kernel().outside().is_closing())
 }
 
 /// Fills a buffer with the system's random bytes, fit for keys. The default of a kernel's

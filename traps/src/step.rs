@@ -30,7 +30,7 @@ pub(crate) struct Step {
     attempts_left: Cell<u32>,
     answers_left: Cell<u32>,
     /// The number of wakes of the task; counted only for a watched task.
-    pub(crate) wakes: Cell<u32>,
+    wakes: Cell<u32>,
     /// The moments of the pending polls of waits and shields with the task's own waker. A moment is
     /// marked [`OVER`] when its wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
@@ -161,9 +161,15 @@ impl Step {
         spend_one(&self.answers_left)
     }
 
-    /// Notes anew what is noted for a watched task. The wakes are counted on, since the cause for
-    /// which the task becomes watched wakes it.
-    pub(crate) fn watch_anew(&self) {
+    /// Begins the notes about a task that is watched at the beginning of its step.
+    pub(crate) fn watch(&self) {
+        self.wakes.set(0);
+        self.watch_from_now();
+    }
+
+    /// Begins the notes about a task that becomes watched within its step. The count of wakes goes
+    /// on, since the cause for which the task is watched wakes it.
+    pub(crate) fn watch_from_now(&self) {
         self.pending.borrow_mut().clear();
         self.branch.set(None);
     }

@@ -17,7 +17,7 @@ use pikake_traps::{
 use crate::driver::Driver;
 use crate::machine::Machine;
 use crate::pick::Pick;
-use crate::places::{Attempted, Ends};
+use crate::places::{Attempted, ends};
 
 impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     #[inline]
@@ -44,7 +44,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             WaitPlace::Deadline(at, _) => {
                 self.timers.borrow_mut().deadlines.park(at, waiter.clone())
             }
-            WaitPlace::End(task) => self.with_ends(|ends| ends.park(task, waiter.clone())),
+            WaitPlace::End(task) => {
+                let (mut tasks, mut queues) = (self.tasks.borrow_mut(), self.queues.borrow_mut());
+                ends::park(&mut tasks, &mut queues, task, waiter.clone())
+            }
             WaitPlace::Socket(socket, mut attempt, outcome) => {
                 self.attempt_or_wait(socket, &mut attempt, Some((waiter, None))).parked(outcome)
             }
@@ -81,7 +84,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             }
             WaitPlace::Moment(_) => self.timers.borrow_mut().moments.leave(key),
             WaitPlace::Deadline(_, passed) => self.timers.borrow_mut().deadlines.leave(key, passed),
-            WaitPlace::End(task) => Some(self.with_ends(|ends| ends.leave(task, key))),
+            WaitPlace::End(task) => {
+                let (mut tasks, mut queues) = (self.tasks.borrow_mut(), self.queues.borrow_mut());
+                Some(ends::leave(&mut tasks, &mut queues, task, key))
+            }
             WaitPlace::Socket(socket, attempt, _) => {
                 let mut sockets = self.sockets.borrow_mut();
                 attempt.direction().and_then(|direction| sockets.leave(socket, direction, key))
@@ -165,11 +171,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         parked
     }
 
-    fn with_ends<R>(&self, work: impl FnOnce(Ends<'_>) -> R) -> R {
-        let (tasks, queues) = (&mut *self.tasks.borrow_mut(), &mut *self.queues.borrow_mut());
-        work(Ends { tasks, queues })
-    }
-
     #[inline(always)]
     fn attempt_or_wait(
         &self,
@@ -219,6 +220,10 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
 
     fn system(&self) -> io::Result<()> {
         self.driver.borrow().system()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_shutting_down()
     }
 
     fn yield_thread_before_sleep(&self) {

@@ -1,5 +1,5 @@
-//! What sees the steps of a kernel: the watchdog's pulse, the recorder with its profiles, and
-//! observers. They are called here, and for waits, timers and polls by one line where these happen.
+//! Shows the steps of a kernel to the watchdog, to the recorder and its profiles, and to observers.
+//! Waits, timers and polls of the driver are shown by one line each, where they happen.
 
 use pikake_time::Clock;
 use pikake_traps::{Exit, TaskRef};
@@ -9,15 +9,15 @@ use crate::machine::Machine;
 use crate::pick::Pick;
 use crate::recorder::Recorder;
 
-/// What the machine does beside each step of a pass.
+/// How the steps of a pass are shown. The watchdog sees each step.
 #[derive(Clone, Copy)]
-pub(super) enum Beside<'a> {
-    Nothing,
-    /// The recorder notes the step.
-    Records(&'a Recorder),
-    /// The machine reads the clock after the step, and shows the step to observers and to the
-    /// recorder.
-    Times,
+pub(super) enum Showing<'a> {
+    /// To the watchdog alone.
+    ToWatchdog,
+    /// To the recorder as well.
+    ToRecorder(&'a Recorder),
+    /// To observers and to the recorder, with the time that the step took.
+    Timed,
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
@@ -33,20 +33,21 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// Steps a task with what is beside each step of the pass. See
-    /// [`Local::step`](pikake_traps::Local::step).
+    /// Shows the name of a task that is about to be stepped.
+    pub(super) fn show_name(&self, task: &TaskRef) {
+        self.pulse.show_name(task.id().0, task.name());
+    }
+
+    /// Steps a task, and shows the step. See [`Local::step`](pikake_traps::Local::step).
     #[inline(always)]
-    pub(super) fn step_and_show(&self, task: TaskRef, beside: Beside<'_>) -> Option<TaskRef> {
-        if task.is_ended_or_named() {
-            self.pulse.show_name(task.id().0, task.name());
-        }
-        match beside {
-            Beside::Nothing => self.step_in_pulse(task, |_| ()),
-            Beside::Records(recorder) => {
+    pub(super) fn step_and_show(&self, task: TaskRef, showing: Showing<'_>) -> Option<TaskRef> {
+        match showing {
+            Showing::ToWatchdog => self.step_in_pulse(task, |_| ()),
+            Showing::ToRecorder(recorder) => {
                 let at = self.pace.last_reading();
                 self.step_in_pulse(task, |task| recorder.stepped(task, at, None))
             }
-            Beside::Times => self.step_timed(task),
+            Showing::Timed => self.step_timed(task),
         }
     }
 

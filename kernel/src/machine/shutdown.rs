@@ -15,7 +15,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             return;
         }
         self.phase.set(Phase::Closing(self.clock.after(self.settings.shutdown_grace())));
-        self.local.close();
         let main = self.main();
         let others = self.newest_first().into_iter().filter(|task| Some(task) != main.as_ref());
         for task in others.chain(main.iter().cloned()) {
@@ -45,7 +44,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Drops every task, the newest first, and closes everything. Returns the tasks.
     pub(crate) fn drop_all(&self) -> Vec<TaskRef> {
         self.phase.set(Phase::Closing(Deadline::at(self.pace.last_reading())));
-        self.local.close();
         let dropped = self.newest_first();
         for task in &dropped {
             let reason = Interrupted::cancelled("dropped when the kernel was shut down");

@@ -7,17 +7,20 @@ use pikake_traps::{TaskError, TaskRef, WaiterList};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
-use crate::machine::show::Beside;
+use crate::machine::show::Showing;
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Steps a task that was taken out of the ready queue, and shows the step.
     #[inline(always)]
-    pub(super) fn step(&self, task: TaskRef, beside: Beside<'_>) {
-        if task.is_ended_or_named() && task.is_ended() {
-            return;
+    pub(super) fn step(&self, task: TaskRef, showing: Showing<'_>) {
+        if task.is_ended_or_named() {
+            if task.is_ended() {
+                return;
+            }
+            self.show_name(&task);
         }
-        if let Some(task) = self.step_and_show(task, beside) {
+        if let Some(task) = self.step_and_show(task, showing) {
             self.end_or_forget(&task);
         }
     }

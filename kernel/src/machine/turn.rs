@@ -10,7 +10,7 @@ use pikake_traps::{Interrupted, Message, Waiter, catch_and_log};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
-use crate::machine::show::Beside;
+use crate::machine::show::Showing;
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
@@ -152,17 +152,17 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     #[inline]
     fn run_ready(&self, steps: u64) {
         match self.recorder.get() {
-            _ if self.pace.times_steps() => self.run_ready_beside(steps, Beside::Times),
-            Some(recorder) => self.run_ready_beside(steps, Beside::Records(recorder)),
-            None => self.run_ready_beside(steps, Beside::Nothing),
+            _ if self.pace.times_steps() => self.run_ready_and_show(steps, Showing::Timed),
+            Some(recorder) => self.run_ready_and_show(steps, Showing::ToRecorder(recorder)),
+            None => self.run_ready_and_show(steps, Showing::ToWatchdog),
         }
     }
 
     #[inline(always)]
-    fn run_ready_beside(&self, steps: u64, beside: Beside<'_>) {
+    fn run_ready_and_show(&self, steps: u64, showing: Showing<'_>) {
         for _ in 0..steps {
             let Some(task) = self.pick.pop(self.local.ready()) else { return };
-            self.step(task, beside);
+            self.step(task, showing);
             if self.local.needs_attention() && self.handle_attention() {
                 return;
             }

@@ -6,23 +6,25 @@ use pikake_traps::{Parked, TaskRef, WaitKey, Waiter, WaiterList};
 use super::Queues;
 use crate::tasks::Tasks;
 
-/// The ends of tasks.
-pub(crate) struct Ends<'a> {
-    pub(crate) tasks: &'a mut Tasks,
-    pub(crate) queues: &'a mut Queues,
+pub(crate) fn park(
+    tasks: &mut Tasks,
+    queues: &mut Queues,
+    task: &TaskRef,
+    waiter: Waiter,
+) -> Parked {
+    match tasks.joiners(task) {
+        Some(joiners) => queues.park(joiners, waiter, 0),
+        None => Parked::Never,
+    }
 }
 
-impl Ends<'_> {
-    pub(crate) fn park(self, task: &TaskRef, waiter: Waiter) -> Parked {
-        match self.tasks.joiners(task) {
-            Some(joiners) => self.queues.park(joiners, waiter, 0),
-            None => Parked::Never,
-        }
-    }
-
-    pub(crate) fn leave(self, task: &TaskRef, key: WaitKey) -> Waiter {
-        let mut none = WaiterList::EMPTY;
-        let joiners = self.tasks.joiners(task).unwrap_or(&mut none);
-        self.queues.leave(key, joiners).0
-    }
+pub(crate) fn leave(
+    tasks: &mut Tasks,
+    queues: &mut Queues,
+    task: &TaskRef,
+    key: WaitKey,
+) -> Waiter {
+    let mut none = WaiterList::EMPTY;
+    let joiners = tasks.joiners(task).unwrap_or(&mut none);
+    queues.leave(key, joiners).0
 }

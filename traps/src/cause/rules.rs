@@ -91,7 +91,7 @@ impl Local {
 /// Flags a task: one more cause of the task, or of its scopes, is live.
 pub(crate) fn add_cause(task: &TaskRef) {
     if !task.is_watched() {
-        door::try_with(|local| local.step.of(task).map(Step::watch_anew));
+        door::try_with(|local| local.step.of(task).map(Step::watch_from_now));
     }
     task.count_cause();
 }

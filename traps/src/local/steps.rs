@@ -137,8 +137,7 @@ impl Local {
     /// Counts the waits and wakes of the step of a task that is watched.
     #[inline(never)]
     fn watch(&self, task: &TaskRef) {
-        self.step.wakes.set(0);
-        self.step.watch_anew();
+        self.step.watch();
         if task.flags().has(Flags::INSPECTED) {
             task.begin_inspected_step();
         }

@@ -280,6 +280,10 @@ impl Outside for Careless {
         Ok(())
     }
 
+    fn is_closing(&self) -> bool {
+        false
+    }
+
     fn blocking(&self, _: BlockingCall) {}
 
     fn lookup(&self, _: &str, _: u16, _: Reply<Addresses>) {}
@@ -1088,6 +1092,46 @@ mod two_places {
             let task = spawn(async move { kernel_trap(Either(&a, &b, true)).await });
             assert!(task.await.is_err());
             assert_eq!((one.len(), two.len()), (0, 0), "the trap panicked");
+        });
+    }
+
+    /// A trap of one place that answers while it is parked.
+    struct Hasty<'a>(&'a WaitQueue);
+
+    impl Trap for Hasty<'_> {
+        type Answer = Result<(), Interrupted>;
+        type Entries = [Entry; 1];
+
+        fn kind(&mut self) -> TrapKind {
+            TrapKind::of(&NAME)
+        }
+
+        fn begin(
+            &mut self,
+            [entry]: &mut [Entry; 1],
+            cx: &TrapContext<'_>,
+        ) -> Progress<Self::Answer> {
+            assert_eq!(cx.park(entry, WaitPlace::Queue(self.0, None)), Progress::Waits);
+            Progress::Answered(Ok(()))
+        }
+
+        fn collect(&mut self, _: &mut [Entry; 1], _: &TrapContext<'_>) -> Progress<Self::Answer> {
+            Progress::Waits
+        }
+
+        fn leave(&mut self, [entry]: &mut [Entry; 1], kernel: &dyn TrapHandler) {
+            entry.leave(kernel, WaitPlace::Queue(self.0, None));
+        }
+    }
+
+    /// Its entry would take a signal that another waiter needs. Builds for debugging refuse it.
+    #[test]
+    fn a_trap_of_one_place_that_is_parked_must_wait() {
+        pikake::run(async {
+            let hasty = spawn(async { kernel_trap(Hasty(&WaitQueue::new())).await });
+            let error = hasty.await.unwrap_err();
+            let message = error.panic().and_then(|panic| panic.message().map(str::to_owned));
+            assert_eq!(message.as_deref(), Some("a trap that is parked waits"));
         });
     }
 
