@@ -18,18 +18,15 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
-use std::time::Duration;
 
-use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at, timed};
+use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at};
 
-use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
+use crate::error::{NotPut, NothingToDo, PutError, TryGetError};
 use crate::name::Name;
 use crate::pending::Pending;
 use crate::store::{Fifo, Lifo, Smallest, Store};
 
 pub(crate) mod waits;
-
-use waits::{Get, GetRequest, Next, Put, QueueStream};
 
 /// Items that some tasks put and others get.
 ///
@@ -160,60 +157,6 @@ impl<S: Store> AnyQueue<S> {
         self
     }
 
-    /// Puts an item, waiting for room.
-    ///
-    /// # Cancellation
-    ///
-    /// The wait is an interruption point. An interruption returns the item in the error. Dropping
-    /// the future drops the item, unless the channel or queue has already taken it in.
-    ///
-    /// # Errors
-    ///
-    /// [`PutError`], with the item: the wait was interrupted, or the queue is closed.
-    ///
-    /// # Panics
-    ///
-    /// If the caller has to wait outside a task of a kernel.
-    #[track_caller]
-    #[inline]
-    pub fn put(&self, item: S::Item) -> impl Future<Output = Result<(), PutError<S::Item>>> {
-        Put::new(self, item, Location::caller())
-    }
-
-    /// Puts an item, waiting at most `length` for room.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`put`](Self::put).
-    ///
-    /// # Errors
-    ///
-    /// [`PutError`], with the item: the time is up, the wait was interrupted, or the queue is
-    /// closed.
-    ///
-    /// # Panics
-    ///
-    /// Outside a task of a kernel.
-    #[track_caller]
-    pub fn put_timeout(
-        &self,
-        item: S::Item,
-        length: Duration,
-    ) -> impl Future<Output = Result<(), PutError<S::Item>>> {
-        let put = timed(length, self.put(item));
-        async move {
-            let put = put.await;
-            let outcome =
-                put.output.expect("an expired wait on a trap alone returns, and is not dropped");
-            outcome.map_err(|error| match error.why {
-                NotPut::Interrupted(_) if put.expired => {
-                    PutError::new(error.item, NotPut::TimedOut)
-                }
-                _ => error,
-            })
-        }
-    }
-
     /// Puts an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
@@ -233,43 +176,6 @@ impl<S: Store> AnyQueue<S> {
         }
         self.take_in(item);
         Ok(())
-    }
-
-    /// Gets the next item, waiting until there is one.
-    ///
-    /// # Cancellation
-    ///
-    /// The wait is an interruption point. A dropped future stops waiting; an item that was granted
-    /// to it goes to the next getter.
-    ///
-    /// # Errors
-    ///
-    /// [`GetError`]: the wait was interrupted, or the queue is closed and empty.
-    ///
-    /// # Panics
-    ///
-    /// If the caller has to wait outside a task of a kernel.
-    #[track_caller]
-    #[inline]
-    pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
-        Get(self.next(Location::caller()))
-    }
-
-    /// Returns a stream of `Result<S::Item, Interrupted>`, which ends when the queue is closed and
-    /// empty, and continues after an interruption.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`get`](Self::get), for each item.
-    #[track_caller]
-    pub fn stream(&self) -> QueueStream<'_, S> {
-        QueueStream::new(self, Location::caller())
-    }
-
-    /// The wait for the next item.
-    #[inline]
-    pub(crate) fn next(&self, place: &'static Location<'static>) -> Next<GetRequest<'_, S>> {
-        Next::new(GetRequest(self), place)
     }
 
     /// Gets the next item, unless all items are granted to waiting getters.
@@ -300,31 +206,6 @@ impl<S: Store> AnyQueue<S> {
             }
         }
         Err(TryGetError::Empty)
-    }
-
-    /// Gets all items that are not granted to other getters, waiting until there is one.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`get`](Self::get).
-    ///
-    /// # Errors
-    ///
-    /// As [`get`](Self::get).
-    ///
-    /// # Panics
-    ///
-    /// If the caller has to wait outside a task of a kernel.
-    #[track_caller]
-    pub fn pop_all(&self) -> impl Future<Output = Result<Vec<S::Item>, GetError>> {
-        let first = self.get();
-        async move {
-            let mut all = vec![first.await?];
-            while let Ok(item) = self.try_get() {
-                all.push(item);
-            }
-            Ok(all)
-        }
     }
 
     /// Reports one item as processed. See [`join`](Self::join).
@@ -369,8 +250,8 @@ impl<S: Store> AnyQueue<S> {
 
     /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue
-    /// is empty.
+    /// Pending `put`s return their items; pending `get`s return
+    /// [`GetError::Closed`](crate::GetError::Closed) once the queue is empty.
     pub fn close(&self) {
         self.closed.set(true);
         // The putters find their items still pending.

@@ -8,14 +8,134 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_core::Stream;
-use pikake_traps::{About, Interrupted, KernelTrap, Queued, TakeTrap, WaitQueue, take_at};
+use pikake_traps::{About, Interrupted, KernelTrap, Queued, TakeTrap, WaitQueue, take_at, timed};
 
 use super::AnyQueue;
 use crate::error::{GetError, NotPut, PutError, TryGetError};
 use crate::permits::{PermitRequest, Taking};
 use crate::store::Store;
+
+/// The calls that wait.
+impl<S: Store> AnyQueue<S> {
+    /// Puts an item, waiting for room.
+    ///
+    /// # Cancellation
+    ///
+    /// The wait is an interruption point. An interruption returns the item in the error. Dropping
+    /// the future drops the item, unless the channel or queue has already taken it in.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`], with the item: the wait was interrupted, or the queue is closed.
+    ///
+    /// # Panics
+    ///
+    /// If the caller has to wait outside a task of a kernel.
+    #[track_caller]
+    #[inline]
+    pub fn put(&self, item: S::Item) -> impl Future<Output = Result<(), PutError<S::Item>>> {
+        Put::new(self, item, Location::caller())
+    }
+
+    /// Puts an item, waiting at most `length` for room.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`], with the item: the time is up, the wait was interrupted, or the queue is
+    /// closed.
+    ///
+    /// # Panics
+    ///
+    /// Outside a task of a kernel.
+    #[track_caller]
+    pub fn put_timeout(
+        &self,
+        item: S::Item,
+        length: Duration,
+    ) -> impl Future<Output = Result<(), PutError<S::Item>>> {
+        let put = timed(length, self.put(item));
+        async move {
+            let put = put.await;
+            let outcome =
+                put.output.expect("an expired wait on a trap alone returns, and is not dropped");
+            outcome.map_err(|error| match error.why {
+                NotPut::Interrupted(_) if put.expired => {
+                    PutError::new(error.item, NotPut::TimedOut)
+                }
+                _ => error,
+            })
+        }
+    }
+
+    /// Gets the next item, waiting until there is one.
+    ///
+    /// # Cancellation
+    ///
+    /// The wait is an interruption point. A dropped future stops waiting; an item that was granted
+    /// to it goes to the next getter.
+    ///
+    /// # Errors
+    ///
+    /// [`GetError`]: the wait was interrupted, or the queue is closed and empty.
+    ///
+    /// # Panics
+    ///
+    /// If the caller has to wait outside a task of a kernel.
+    #[track_caller]
+    #[inline]
+    pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
+        Get(self.next(Location::caller()))
+    }
+
+    /// Returns a stream of `Result<S::Item, Interrupted>`, which ends when the queue is closed and
+    /// empty, and continues after an interruption.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`get`](Self::get), for each item.
+    #[track_caller]
+    pub fn stream(&self) -> QueueStream<'_, S> {
+        QueueStream::new(self, Location::caller())
+    }
+
+    /// The wait for the next item.
+    #[inline]
+    pub(crate) fn next(&self, place: &'static Location<'static>) -> Next<GetRequest<'_, S>> {
+        Next::new(GetRequest(self), place)
+    }
+
+    /// Gets all items that are not granted to other getters, waiting until there is one.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`get`](Self::get).
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the caller has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn pop_all(&self) -> impl Future<Output = Result<Vec<S::Item>, GetError>> {
+        let first = self.get();
+        async move {
+            let mut all = vec![first.await?];
+            while let Ok(item) = self.try_get() {
+                all.push(item);
+            }
+            Ok(all)
+        }
+    }
+}
 
 /// A request for an item of a queue, held by reference or shared.
 pub(crate) trait ItemRequest: PermitRequest {
