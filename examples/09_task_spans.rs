@@ -29,7 +29,8 @@ use tracing::span::{EnteredSpan, Span};
 #[derive(Default)]
 struct TaskSpans {
     spans: RefCell<HashMap<TaskId, Span>>,
-    entered: RefCell<Option<EnteredSpan>>,
+    /// A task that begins at once is stepped inside the step that spawns it.
+    entered: RefCell<Vec<EnteredSpan>>,
 }
 
 impl Observer for TaskSpans {
@@ -41,12 +42,12 @@ impl Observer for TaskSpans {
     }
 
     fn stepping(&self, task: &TaskRef) {
-        let span = self.spans.borrow().get(&task.id()).cloned();
-        self.entered.replace(span.map(Span::entered));
+        let span = self.spans.borrow().get(&task.id()).cloned().unwrap_or_else(Span::none);
+        self.entered.borrow_mut().push(span.entered());
     }
 
     fn stepped(&self, _: &TaskRef, _: Duration) {
-        self.entered.take();
+        self.entered.borrow_mut().pop();
     }
 
     fn exited(&self, task: &TaskRef, _: Exit) {

@@ -21,8 +21,8 @@ use std::time::Duration;
 use pikake_time::{Clock, Deadline, Ticks};
 use pikake_traps::inspect::Inspect;
 use pikake_traps::{
-    About, Interrupted, KernelHandle, Local, LocalHome, Message, SeenScope, SeenWait, TaskError,
-    TaskId, TaskRef, TrapHandler, TrapKind, Waiter,
+    About, Interrupted, KernelHandle, Local, LocalHome, Message, SeenScope, SeenWait, Start,
+    TaskError, TaskId, TaskRef, TrapHandler, TrapKind, Waiter,
 };
 
 use crate::builder::Settings;
@@ -86,6 +86,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     /// Set by a task that lets other threads run once before the kernel sleeps.
     yields_thread: Cell<bool>,
     pace: Pace,
+    /// The time of the steps inside the one that goes on, in ticks, while steps are timed.
+    inner_time: Cell<u64>,
     pulse: Arc<Pulse>,
     watched: Option<Watched>,
     /// The place on the list of the process; none for a kernel that simulates the system.
@@ -161,6 +163,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             phase: Cell::new(Phase::Open),
             is_stopped: Cell::default(),
             yields_thread: Cell::default(),
+            inner_time: Cell::default(),
             pulse,
             watched,
             listed,
@@ -278,7 +281,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Spawns the main task of a run. After a shutdown, drops the task's future and returns
     /// `false`.
     pub(crate) fn begin_main(&self, main: &TaskRef) -> bool {
-        let is_taken = self.spawn(main);
+        let is_taken = self.spawn(main, Start::Later);
         if is_taken {
             self.change_mains(|mains| mains.push(main.clone()));
         } else {

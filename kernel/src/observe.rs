@@ -35,6 +35,10 @@ pub trait Observer {
     }
 
     /// A task was stepped, which took this time.
+    ///
+    /// The step of a task that [begins at once](pikake_traps::Builder::eager) lies inside the step
+    /// that spawns the task: it is shown after [`created`](Self::created), and before the end of
+    /// the step around. Its time is not part of that of the step around.
     fn stepped(&self, task: &TaskRef, took: Duration) {
         let _ = (task, took);
     }

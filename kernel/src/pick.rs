@@ -14,6 +14,11 @@ pub trait Pick: Default {
     /// The number of tasks that were taken out of the list and not returned.
     fn len(&self) -> usize;
 
+    /// Whether a new task that may make its first step at once does so. Called once for each.
+    fn begins_at_once(&self) -> bool {
+        true
+    }
+
     /// Whether all tasks that were taken out of the list were returned.
     fn is_empty(&self) -> bool {
         self.len() == 0

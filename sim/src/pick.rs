@@ -188,4 +188,10 @@ impl Pick for SimPick {
     fn len(&self) -> usize {
         self.0.borrow().ready.len()
     }
+
+    /// In order, always; otherwise every second time, at random.
+    fn begins_at_once(&self) -> bool {
+        let queue = &mut *self.0.borrow_mut();
+        matches!(queue.order, Order::Fifo) || queue.rng.index(2) == 0
+    }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Watch {
     pub(crate) long_step: Cell<Duration>,
     /// The number of steps of all hosts.
     pub(crate) steps: Rc<Cell<u64>>,
+    /// The number of steps that go on, one inside the other.
+    depth: Cell<u32>,
     /// The last task that panicked.
     pub(crate) panicked: RefCell<Option<String>>,
     /// The cancels of the plan: the number of a task, and of its trap that waits.
@@ -49,6 +51,7 @@ impl Watch {
     /// The host restarts.
     pub(crate) fn restart(&self) {
         self.traps.borrow_mut().clear();
+        self.depth.set(0);
     }
 }
 
@@ -93,11 +96,17 @@ impl Observer for Recorder {
     }
 
     fn stepping(&self, task: &TaskRef) {
-        let Watch { step_cost, long_step, steps, .. } = &*self.watch;
-        self.watch.pulse.step(task.id().0);
+        let Watch { step_cost, long_step, steps, depth, .. } = &*self.watch;
+        if depth.replace(depth.get() + 1) == 0 {
+            self.watch.pulse.step(task.id().0);
+        }
         steps.set(steps.get() + 1);
         self.clock.advance(step_cost.get() + long_step.take());
         self.note(EventKind::Stepping(task.id()));
+    }
+
+    fn stepped(&self, _: &TaskRef, _: Duration) {
+        self.watch.depth.set(self.watch.depth.get() - 1);
     }
 
     fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {

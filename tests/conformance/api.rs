@@ -8,9 +8,9 @@ use futures::future::LocalBoxFuture;
 use pikake::task::GroupError;
 use pikake::{Interrupted, traps, try_task_group};
 
-use crate::model;
 use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, Points};
 use crate::runner::{OnDrop, World};
+use crate::{model, runner};
 
 /// The result of a body with a deadline: its output, whether it expired, how late it was.
 pub(crate) type Timed<T> = (Option<T>, bool, Duration);
@@ -50,6 +50,8 @@ pub(crate) trait Api: Sized + 'static {
     fn len(queue: &Self::Queue) -> usize;
 
     fn spawn(body: impl Future<Output = ()> + 'static) -> Self::Task;
+    /// Starts a task inside the current step, if it may.
+    fn spawn_eagerly(body: impl Future<Output = ()> + 'static) -> Self::Task;
     /// Waits for a task's end. Returns whether the task returned, or why this wait was interrupted.
     fn join(task: Self::Task) -> impl Future<Output = Result<bool, Self::Interrupted>>;
     fn cancel(task: &Self::Task) -> LocalBoxFuture<'static, Result<(), Self::Interrupted>>;
@@ -81,7 +83,7 @@ pub(crate) trait Api: Sized + 'static {
 
 /// The calls that have the same names in pikake and in the model.
 macro_rules! calls {
-    ($system:ident, $traps:ident) => {
+    ($system:ident, $traps:ident, $runner:ident) => {
         type Interrupted = $system::Interrupted;
         type Queue = $traps::WaitQueue;
         type Task = $system::Task<()>;
@@ -149,6 +151,10 @@ macro_rules! calls {
             $system::spawn(body)
         }
 
+        fn spawn_eagerly(body: impl Future<Output = ()> + 'static) -> Self::Task {
+            $runner::spawn_eagerly(body)
+        }
+
         async fn join(task: Self::Task) -> Result<bool, Self::Interrupted> {
             match task.await {
                 Err($system::TaskError::Interrupted(why)) => Err(why),
@@ -185,7 +191,7 @@ macro_rules! calls {
 pub(crate) struct Pikake;
 
 impl Api for Pikake {
-    calls!(pikake, traps);
+    calls!(pikake, traps, runner);
 
     type Current = pikake::task::Current;
     type Points = Points;
@@ -238,7 +244,7 @@ impl Api for Pikake {
 pub(crate) struct Model;
 
 impl Api for Model {
-    calls!(model, model);
+    calls!(model, model, model);
 
     type Current = model::Current;
     /// The model's programs hold no objects that they could fail to give back.

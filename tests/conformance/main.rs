@@ -26,6 +26,7 @@
 //! | `permits.rs` | permits of a wait queue: who gets them, and where they are when a waiter leaves |
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
 //! | `uninterruptible.rs` | waits that cannot be interrupted |
+//! | `eager.rs` | tasks that begin at once, inside the step that spawns them |
 //! | `first_drafts.rs` | programs that a first draft of the rules of interruption got wrong |
 //! | `cleanup.rs` | bodies that go on after an interruption: foreign futures, graces, shields |
 //! | `curio_kernel.rs`, `curio_task.rs` | the assertions of Curio's tests of these names |
@@ -231,6 +232,7 @@ mod curio_sync;
 mod curio_task;
 mod curio_threads;
 mod decided;
+mod eager;
 mod first_drafts;
 mod model;
 mod moves;

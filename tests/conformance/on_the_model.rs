@@ -17,7 +17,7 @@ mod pikake {
 }
 
 mod runner {
-    pub(crate) use crate::model::named;
+    pub(crate) use crate::model::{named, spawn_eagerly};
     pub(crate) use crate::runner::{Runner, World, describe, ms, next_step, poll_once};
 
     /// Declares the tests of the cases of a file that need no sockets.
@@ -52,4 +52,5 @@ cases! {
     "first_drafts.rs" first_drafts
     "moves.rs" moves
     "causes.rs" causes
+    "eager.rs" eager
 }

@@ -52,7 +52,8 @@ enum Op {
     /// A deadline, perhaps with a grace.
     Timed(u64, Option<u64>, Block),
     Shield(Block),
-    Spawn(Block),
+    /// A task that begins later, or at once.
+    Spawn(bool, Block),
     JoinChild,
     CancelChild,
     /// A request to some task, perhaps to itself.
@@ -136,7 +137,8 @@ fn op(whom: For) -> BoxedStrategy<Op> {
                 4 => (time(), prop::option::weighted(0.2, time()), block())
                     .prop_map(|(limit, grace, block)| Op::Timed(limit, grace, block)),
                 2 => block().prop_map(Op::Shield),
-                3 => block().prop_map(Op::Spawn),
+                4 => (any::<bool>(), block())
+                    .prop_map(|(is_eager, block)| Op::Spawn(is_eager, block)),
                 2 => (block(), block()).prop_map(|(one, other)| Op::Select(one, other)),
                 2 => (block(), block()).prop_map(|(one, other)| Op::Join(one, other)),
                 2 => prop::collection::vec(block(), 0..4).prop_map(Op::Unordered),
@@ -215,12 +217,13 @@ impl<A: Api> Drop for Dropped<A> {
     }
 }
 
-fn start<A: Api>(shared: &Rc<Shared<A>>, program: Block) -> Rc<Child<A>> {
+fn start<A: Api>(shared: &Rc<Shared<A>>, is_eager: bool, program: Block) -> Rc<Child<A>> {
     let number = shared.tasks.borrow().len();
     let (children, blocks) = (RefCell::default(), Cell::new(0));
     let actor = Rc::new(Actor { shared: shared.clone(), number, children, blocks });
     let child = Rc::new(Child { handle: RefCell::default(), own: OnceCell::new() });
-    let task = A::spawn({
+    shared.tasks.borrow_mut().push(child.clone());
+    let body = {
         let child = child.clone();
         async move {
             let _dropped = Dropped(actor.clone());
@@ -228,9 +231,9 @@ fn start<A: Api>(shared: &Rc<Shared<A>>, program: Block) -> Rc<Child<A>> {
             let outcome = run(actor.clone(), program).await;
             actor.note(format_args!("ends: {}", describe(outcome)));
         }
-    });
+    };
+    let task = if is_eager { A::spawn_eagerly(body) } else { A::spawn(body) };
     child.handle.replace(Some(task));
-    shared.tasks.borrow_mut().push(child.clone());
     child
 }
 
@@ -299,8 +302,8 @@ async fn execute<A: Api>(actor: &Rc<Actor<A>>, op: Op) -> Result<(), A::Interrup
             output.unwrap_or(Ok(()))?;
         }
         Op::Shield(block) => A::shield(run(block)).await?,
-        Op::Spawn(block) => {
-            let child = start(shared, block);
+        Op::Spawn(is_eager, block) => {
+            let child = start(shared, is_eager, block);
             actor.children.borrow_mut().push(child);
         }
         Op::JoinChild => {
@@ -418,7 +421,7 @@ fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
         let begun = RefCell::new(Some(VecDeque::new()));
         let shared = Rc::new(Shared::<R::Api> { world, queues, points, tasks, begun, graces });
         for program in programs {
-            start(&shared, program);
+            start(&shared, false, program);
         }
         assert!(R::Api::sleep(ms(LIFE)).await.is_ok());
         let is_left = |child: &&Rc<Child<R::Api>>| match &*child.handle.borrow() {
@@ -507,8 +510,8 @@ fn pass_after_a_clock_jump_is_complete() {
     let programs = vec![block(
         false,
         vec![
-            Op::Spawn(block(true, vec![Op::Park(0), late])),
-            Op::Spawn(block(true, vec![Op::Park(0), Op::Yield, Op::Yield])),
+            Op::Spawn(false, block(true, vec![Op::Park(0), late])),
+            Op::Spawn(false, block(true, vec![Op::Park(0), Op::Yield, Op::Yield])),
         ],
     )];
     assert_eq!(trace::<Real>(programs.clone()), trace::<Reference>(programs));

@@ -16,7 +16,7 @@ use pikake::kernel::{FOREIGN_GRACE, SHUTDOWN_GRACE, SLOW_CLEANUP};
 use pikake::time::{Rate, Ticks};
 use pikake::traps::{
     Addresses, Attempt, BlockingCall, Closed, Graces, Home, Interrupted, Local, Message,
-    OpenSocket, Opened, Outside, Parked, Passed, Quotas, Reply, SocketId, TaskError, TaskId,
+    OpenSocket, Opened, Outside, Parked, Passed, Quotas, Reply, SocketId, Start, TaskError, TaskId,
     TaskRef, TrapHandler, WaitKey, WaitPlace, WaitQueue, Waiter, WaiterList, borrowing, door,
     system_random, system_thread,
 };
@@ -157,7 +157,7 @@ impl Reference {
         let name = Some("main".into());
         borrowing(future, self.kernel.local.home(), name, Location::caller(), |main| {
             self.inside(|kernel| {
-                kernel.spawn(main);
+                kernel.spawn(main, Start::Later);
                 while !main.is_ended() {
                     if !kernel.turn() {
                         let next = kernel.with(|state| state.next_moment());
@@ -387,7 +387,7 @@ impl TrapHandler for Naive {
 
     fn forget(&self, _: &WaitQueue) {}
 
-    fn spawn(&self, task: &TaskRef) -> bool {
+    fn spawn(&self, task: &TaskRef, start: Start) -> bool {
         let is_taken = self.with(|state| {
             let id = TaskId(state.number().into());
             task.set_id(id);
@@ -397,13 +397,19 @@ impl TrapHandler for Naive {
             !state.is_closing
         });
         if is_taken {
-            self.local.make_ready(task);
+            let is_nothing_doomed = self.with(|state| state.doomed.is_empty());
+            match start == Start::AtOnce && is_nothing_doomed && self.local.may_begin_at_once() {
+                true => self.step(task.clone()),
+                false => self.local.make_ready(task),
+            }
         }
         is_taken
     }
 
     fn abort(&self, task: &TaskRef, reason: Interrupted) {
-        self.with(|state| state.doomed.push_back((task.clone(), reason)));
+        if !task.is_ended() {
+            self.with(|state| state.doomed.push_back((task.clone(), reason)));
+        }
     }
 
     fn open(&self, _: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {

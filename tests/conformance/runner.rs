@@ -273,6 +273,11 @@ pub(crate) fn named<F: Future + 'static>(name: &str, future: F) -> task::Task<F:
     task::Builder::new().name(name).spawn(future)
 }
 
+/// Starts a task inside the current step, if it may.
+pub(crate) fn spawn_eagerly<F: Future + 'static>(future: F) -> task::Task<F::Output> {
+    task::Builder::new().eager().spawn(future)
+}
+
 /// Suspends once, as a future of another library does.
 pub(crate) async fn next_step() {
     let mut was_polled = false;

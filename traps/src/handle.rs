@@ -10,6 +10,7 @@ use std::task::Poll;
 use crate::door;
 use crate::home::{Call, Home, Message};
 use crate::interrupt::{Interrupted, Panic, TaskError};
+use crate::local::Start;
 use crate::names::KernelId;
 use crate::reply::Reply;
 use crate::seen::About;
@@ -79,7 +80,7 @@ impl KernelHandle {
     {
         let from = std::panic::Location::caller();
         self.call_there(Box::new(move || {
-            let task: Task<()> = spawn_at(async move { make().await }, None, from);
+            let task: Task<()> = spawn_at(async move { make().await }, None, from, Start::Later);
             drop(task);
         }))
     }

@@ -74,7 +74,7 @@ pub use in_kernel::{InKernel, in_kernel};
 pub use instant::Instant;
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use kind::{TrapKind, TrapName};
-pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
+pub use local::{Graces, Local, Outside, Quotas, Start, TrapHandler};
 pub use mark::TaskMark;
 pub use names::{KernelId, TaskId, WaitKey};
 pub use on_kernels::on_kernels;

@@ -95,9 +95,9 @@ pub trait TrapHandler {
     /// not have.
     fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>>;
 
-    /// Adds a new task, numbers the task ([`TaskRef::set_id`]) and makes it ready. `false`: the
-    /// kernel is shut down and refuses the task.
-    fn spawn(&self, task: &TaskRef) -> bool;
+    /// Adds a new task, numbers the task ([`TaskRef::set_id`]) and starts it. `false`: the kernel
+    /// is shut down and refuses the task.
+    fn spawn(&self, task: &TaskRef, start: Start) -> bool;
 
     /// Ends a task without another step: the kernel drops the task's future before the next step of
     /// any task.
@@ -123,6 +123,17 @@ pub trait TrapHandler {
     fn woken(&self, task: &TaskRef, ago: Duration) {
         let _ = (task, ago);
     }
+}
+
+/// When a new task makes its first step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// When its turn comes: the task is made ready.
+    #[default]
+    Later,
+    /// Inside the step that spawns the task, if that [may be](Local::may_begin_at_once), no aborted
+    /// task waits to be dropped, and the kernel wants to. Otherwise [`Later`](Self::Later).
+    AtOnce,
 }
 
 /// The outside of a kernel, except for its clock and sockets.
@@ -172,8 +183,8 @@ pub struct Graces {
     pub report: u64,
 }
 
-/// The limits of one task in one step.
-#[derive(Clone, Copy, Debug)]
+/// The limits of a step. The steps inside it have what it has left.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Quotas {
     /// Attempts on sockets.
     pub attempts: u32,
@@ -235,12 +246,6 @@ impl Local {
 
     pub(crate) fn graces(&self) -> Graces {
         self.graces
-    }
-
-    /// The attempts and the answers of a step.
-    #[inline(always)]
-    fn quotas(&self) -> (u32, u32) {
-        (self.quotas.attempts, self.quotas.answers)
     }
 
     #[inline(always)]

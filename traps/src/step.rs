@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use crate::cause::Branch;
 use crate::cell::Header;
 use crate::cell::reference::TaskRef;
+use crate::local::Quotas;
 use crate::scope::Frame;
 
 /// Marks a moment in [`Step::pending`]: the wait that was polled then is over.
@@ -27,8 +28,7 @@ pub(crate) struct Step {
     number: Cell<u64>,
     /// The last moment before the step began.
     began: Cell<u64>,
-    attempts_left: Cell<u32>,
-    answers_left: Cell<u32>,
+    left: Cell<Quotas>,
     /// The number of wakes of the task; counted only for a watched task.
     wakes: Cell<u32>,
     /// The moments of the pending polls of waits and shields with the task's own waker. A moment is
@@ -60,17 +60,10 @@ impl Step {
 
     /// Begins a step of a task with these quotas, where none goes on. `moment` is the last one.
     #[inline(always)]
-    pub(crate) fn begin(
-        &self,
-        task: &TaskRef,
-        number: u64,
-        moment: u64,
-        (attempts, answers): (u32, u32),
-    ) {
+    pub(crate) fn begin(&self, task: &TaskRef, number: u64, moment: u64, quotas: Quotas) {
         self.number.set(number);
         self.began.set(moment);
-        self.attempts_left.set(attempts);
-        self.answers_left.set(answers);
+        self.left.set(quotas);
         self.task.set(Some(task.address()));
     }
 
@@ -102,8 +95,7 @@ impl Step {
         self.number.swap(&other.number);
         self.wakers_before.swap(&other.wakers_before);
         self.began.swap(&other.began);
-        self.attempts_left.swap(&other.attempts_left);
-        self.answers_left.swap(&other.answers_left);
+        self.left.swap(&other.left);
         self.wakes.swap(&other.wakes);
         self.pending.swap(&other.pending);
         self.branch.swap(&other.branch);
@@ -122,6 +114,21 @@ impl Step {
     /// The step of a task, if the task is being polled or dropped.
     pub(crate) fn of(&self, task: &TaskRef) -> Option<&Self> {
         self.stack().find(|step| step.task.get() == Some(task.address()))
+    }
+
+    /// The number of steps that go on, one inside the other.
+    pub(crate) fn depth(&self) -> usize {
+        self.stack().filter(|step| step.is_going_on()).count()
+    }
+
+    /// What is left of the quotas.
+    pub(crate) fn left(&self) -> Quotas {
+        self.left.get()
+    }
+
+    /// Sets what is left of the quotas.
+    pub(crate) fn set_left(&self, left: Quotas) {
+        self.left.set(left);
     }
 
     /// The number of the step.
@@ -152,13 +159,17 @@ impl Step {
     /// Spends one of the attempts that the task may make in this step; `false`: none is left.
     #[inline(always)]
     pub(crate) fn take_attempt(&self) -> bool {
-        spend_one(&self.attempts_left)
+        let left = self.left.get();
+        self.left.set(Quotas { attempts: left.attempts.saturating_sub(1), ..left });
+        left.attempts > 0
     }
 
     /// Spends one of the answers that the task may get at once in this step; `false`: none is left.
     #[inline(always)]
     pub(crate) fn take_answer(&self) -> bool {
-        spend_one(&self.answers_left)
+        let left = self.left.get();
+        self.left.set(Quotas { answers: left.answers.saturating_sub(1), ..left });
+        left.answers > 0
     }
 
     /// Begins the notes about a task that is watched at the beginning of its step.
@@ -207,13 +218,6 @@ impl Step {
         }
         pending.last().is_some_and(|noted| *noted > moment)
     }
-}
-
-#[inline(always)]
-fn spend_one(left: &Cell<u32>) -> bool {
-    let count = left.get();
-    left.set(count.saturating_sub(1));
-    count > 0
 }
 
 /// The counter of moments: a scope was opened, a cause came up, or, in a watched task, a poll of a

@@ -14,7 +14,7 @@ use crate::cell::locals::LocalKey;
 use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
-use crate::local::Local;
+use crate::local::{Local, Start};
 use crate::names::{KernelId, TaskId};
 use crate::trap::{KernelTrap, kernel_trap_at};
 use crate::traps::join::JoinTrap;
@@ -47,7 +47,7 @@ pub fn spawn<F>(future: F) -> Task<F::Output>
 where
     F: Future + 'static,
 {
-    spawn_at(future, None, Location::caller())
+    spawn_at(future, None, Location::caller(), Start::Later)
 }
 
 /// Starts a task with more settings than [`spawn`].
@@ -65,6 +65,7 @@ where
 pub struct Builder {
     name: Option<Box<str>>,
     spawned_at: Option<&'static Location<'static>>,
+    start: Start,
 }
 
 impl Builder {
@@ -86,6 +87,38 @@ impl Builder {
         self
     }
 
+    /// Starts the task inside the call of [`spawn`](Self::spawn): the task makes its first step
+    /// there, and so may end there. For work that only might have to wait, such as a request to a
+    /// server: a task that ends in its first step costs its caller no step and no wait.
+    ///
+    /// The first step is a part of the caller's: it is a poll with the new task as the current one,
+    /// without the caller's scopes; its panic is the new task's; its time and its socket attempts
+    /// count as the caller's. Whoever spawns such a task must hold no borrow of its own that the
+    /// task might need.
+    ///
+    /// It is a hint. The task begins later, as any other, when eight such steps go on inside each
+    /// other, when an aborted task waits to be dropped, outside of steps, and while the thread
+    /// unwinds; and in the simulator whenever the seed says so.
+    ///
+    /// Python's [eager tasks](https://docs.python.org/3/library/asyncio-task.html#eager-task-factory)
+    /// and Kotlin's
+    /// [`UNDISPATCHED`](https://kotlinlang.org/api/kotlinx.coroutines/kotlinx-coroutines-core/kotlinx.coroutines/-coroutine-start/-u-n-d-i-s-p-a-t-c-h-e-d/)
+    /// are alike.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # pikake::run(async {
+    /// let task = pikake::task::Builder::new().eager().spawn(async { 6 * 7 });
+    /// assert!(task.is_finished());
+    /// assert_eq!(task.await.unwrap(), 42);
+    /// # });
+    /// ```
+    pub fn eager(mut self) -> Self {
+        self.start = Start::AtOnce;
+        self
+    }
+
     /// Starts the task. See [`spawn`].
     ///
     /// # Panics
@@ -97,7 +130,7 @@ impl Builder {
         F: Future + 'static,
     {
         let place = self.spawned_at.unwrap_or(Location::caller());
-        spawn_at(future, self.name, place)
+        spawn_at(future, self.name, place, self.start)
     }
 }
 
@@ -107,6 +140,7 @@ pub(crate) fn spawn_at<F>(
     future: F,
     name: Option<Box<str>>,
     spawned_at: &'static Location<'static>,
+    start: Start,
 ) -> Task<F::Output>
 where
     F: Future + 'static,
@@ -114,7 +148,7 @@ where
     let task = door::with(|local| {
         let parent = local.step.task().map(|task| task.id());
         let task = TaskRef::new(future, local.home(), name, spawned_at, parent);
-        if !local.kernel().spawn(&task) {
+        if !local.kernel().spawn(&task, start) {
             refuse(&task);
         }
         task

@@ -10,7 +10,7 @@ use pikake_time::{Clock, Rate, Ticks};
 use pikake_traps::inspect::Inspect;
 use pikake_traps::{
     Addresses, Attempt, BlockingCall, Closed, Interrupted, Local, OpenSocket, Opened, Outside,
-    Parked, Reply, SocketId, TaskRef, TrapHandler, TrapKind, WaitEvent, WaitKey, WaitPlace,
+    Parked, Reply, SocketId, Start, TaskRef, TrapHandler, TrapKind, WaitEvent, WaitKey, WaitPlace,
     WaitQueue, Waiter,
 };
 
@@ -123,7 +123,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     #[inline]
-    fn spawn(&self, task: &TaskRef) -> bool {
+    fn spawn(&self, task: &TaskRef, start: Start) -> bool {
         if self.is_shutting_down() {
             return false;
         }
@@ -131,7 +131,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         if self.shows_tasks.get() {
             self.show_spawn(task);
         }
-        self.local.make_ready(task);
+        match start {
+            Start::AtOnce if self.begins_at_once() => self.step_inside(task),
+            Start::AtOnce | Start::Later => self.local.make_ready(task),
+        }
         true
     }
 

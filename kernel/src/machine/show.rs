@@ -47,7 +47,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 let at = self.pace.last_reading();
                 self.step_in_pulse(task, |task| recorder.stepped(task, at, None))
             }
-            Showing::Timed => self.step_timed(task),
+            Showing::Timed => self.step_timed(task, false),
         }
     }
 
@@ -60,9 +60,23 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         left
     }
 
-    /// Steps a task, takes the time, and shows both to observers and to the recorder.
+    /// Steps a task inside the step of another one, and shows the step. The watchdog goes on
+    /// looking at the outer step.
+    pub(super) fn step_inside_and_show(&self, task: TaskRef) -> Option<TaskRef> {
+        match self.recorder.get() {
+            _ if self.pace.times_steps() => self.step_timed(task, true),
+            Some(recorder) => {
+                let at = self.pace.last_reading();
+                self.local.step_and_show(task, |task| recorder.stepped(task, at, None))
+            }
+            None => self.local.step(task),
+        }
+    }
+
+    /// Steps a task, takes the time, and shows both to observers and to the recorder. The time of
+    /// steps inside the step is theirs; whether the step took long is told with them.
     #[inline(never)]
-    fn step_timed(&self, task: TaskRef) -> Option<TaskRef> {
+    fn step_timed(&self, task: TaskRef, is_inside: bool) -> Option<TaskRef> {
         let is_observed = !self.observers.is_empty();
         if is_observed {
             self.local.report_wakes();
@@ -70,15 +84,32 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 self.observe_all(|observer| observer.stepping(&task));
             });
         }
-        let left = self.step_in_pulse(task.clone(), |_| ());
+        let outer = self.inner_time.take();
+        let (before, left, now) = if is_inside {
+            (self.clock.now(), self.local.step(task.clone()), self.clock.now())
+        } else {
+            let left = self.step_in_pulse(task.clone(), |_| ());
+            (self.pace.last_reading(), left, self.read_clock())
+        };
+        let ticks = now.since(before);
+        let own = ticks.saturating_sub(self.inner_time.replace(outer + ticks));
         if is_observed {
             self.local.report_wakes();
         }
-        let before = self.pace.last_reading();
-        let now = self.read_clock();
-        let ticks = now.since(before);
+        if !is_inside {
+            self.note_length(&task, ticks);
+        }
+        if let Some(recorder) = self.recorder.get() {
+            recorder.stepped(&task, now, Some(own));
+        }
+        let took = self.clock.rate().duration_floor(own);
+        self.observe_all(|observer| observer.stepped(&task, took));
+        left
+    }
+
+    /// Notes the length of a step, and warns of a long one.
+    fn note_length(&self, task: &TaskRef, ticks: u64) {
         self.pace.note_length(ticks);
-        let took = || self.clock.rate().duration_floor(ticks);
         if self.pace.is_poll_due() {
             self.local.call_attention();
         }
@@ -87,15 +118,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 task = task.id().0,
                 name = task.name(),
                 spawned_at = %task.spawned_at(),
-                took = ?took(),
+                took = ?self.clock.rate().duration_floor(ticks),
                 "a step took long: the kernel's other tasks had to wait"
             );
         }
-        if let Some(recorder) = self.recorder.get() {
-            recorder.stepped(&task, now, Some(ticks));
-        }
-        self.observe_all(|observer| observer.stepped(&task, took()));
-        left
     }
 
     /// Shows the end of a task that was dropped between steps.

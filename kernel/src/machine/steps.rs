@@ -25,6 +25,21 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
+    /// Whether a new task that asks for it makes its first step inside the current one.
+    pub(super) fn begins_at_once(&self) -> bool {
+        self.local.may_begin_at_once()
+            // An abort promises the drop before the next step of any task.
+            && self.aborted.borrow().is_empty()
+            && self.pick.begins_at_once()
+    }
+
+    /// Makes the first step of a task inside the current step, and shows it.
+    pub(super) fn step_inside(&self, task: &TaskRef) {
+        if let Some(task) = self.step_inside_and_show(task.clone()) {
+            self.end_or_forget(&task);
+        }
+    }
+
     /// Forgets a task that has ended, or ends one that waits on foreign futures alone and was asked
     /// to end.
     #[inline(never)]

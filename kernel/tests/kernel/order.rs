@@ -1,11 +1,16 @@
 //! The scheduler's order, as vectors of events that are compared whole.
 
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use pikake::kernel::Observer;
+use pikake::task::Builder;
 use pikake::time::ManualClock;
-use pikake::traps::{WaitQueue, park};
-use pikake::{Kernel, sleep, spawn, timeout_after, yield_now};
+use pikake::traps::inspect::kernel_figures;
+use pikake::traps::{TaskRef, WaitQueue, park};
+use pikake::{Kernel, Task, sleep, spawn, timeout_after, yield_now};
 
 use crate::support::{Log, Recorder, builder, ms, named, run};
 
@@ -196,4 +201,103 @@ fn two_yielders_do_not_starve_a_timer() {
         log.add("slept");
     });
     assert_eq!(log.take(), ["slept"]);
+}
+
+#[test]
+fn the_step_of_a_task_that_begins_at_once_is_shown_inside() {
+    let recorder = Recorder::default();
+    let kernel = builder().observer(recorder.clone()).build().unwrap();
+    let eager = |name| Builder::new().name(name).eager();
+    kernel.run(async {
+        let waits = eager("waits").spawn(async { sleep(ms(1)).await.is_ok() });
+        eager("ends").spawn(async {}).detach();
+        assert!(waits.await.unwrap());
+    });
+    assert_eq!(
+        recorder.0.take(),
+        [
+            "created main",
+            "step main",
+            "created waits",
+            "step waits",
+            "  waits waits: sleep",
+            "created ends",
+            "step ends",
+            "exit ends Returned",
+            "  main waits: join",
+            "step waits",
+            "  waits goes on: sleep done",
+            "exit waits Returned",
+            "step main",
+            "  main goes on: join done",
+            "exit main Returned",
+        ]
+    );
+}
+
+/// The time of a step inside is not counted twice.
+#[test]
+fn each_step_has_its_own_time() {
+    #[derive(Clone, Default)]
+    struct Times(Log);
+    impl Observer for Times {
+        fn stepped(&self, task: &TaskRef, took: Duration) {
+            self.0.add(format_args!("{} {}", task.name(), took.as_millis()));
+        }
+    }
+    let (times, clock) = (Times::default(), ManualClock::new());
+    let kernel = Kernel::builder().clock(clock.clone()).observer(times.clone()).build().unwrap();
+    let longest = kernel.run(async {
+        let stall = |length| clock.advance(ms(length));
+        stall(1);
+        let inner = clock.clone();
+        let child = Builder::new().name("child").eager().spawn(async move {
+            inner.advance(ms(10));
+            let innermost = inner.clone();
+            let grandchild = async move { innermost.advance(ms(100)) };
+            Builder::new().name("grandchild").eager().spawn(grandchild).detach();
+            inner.advance(ms(20));
+        });
+        stall(2);
+        child.await.unwrap();
+        yield_now().await.unwrap();
+        stall(4);
+        kernel_figures().longest_step
+    });
+    assert_eq!(times.0.take(), ["grandchild 100", "child 30", "main 3", "main 4"]);
+    assert_eq!(longest, ms(133), "a step is as long as with those inside");
+}
+
+/// A step has what is left of the quotas of the step around, and leaves it the rest.
+#[test]
+fn steps_inside_share_the_quotas() {
+    let counts = Rc::new(RefCell::new(Vec::new()));
+    let kernel = builder().build().unwrap();
+    let count = |counts: &Rc<RefCell<Vec<usize>>>| {
+        let mut answers = 0;
+        // An ended task is joined at once, as long as the quota lasts.
+        while std::pin::pin!(spawn_ended())
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+        {
+            answers += 1;
+        }
+        counts.borrow_mut().push(answers);
+    };
+    kernel.run(async {
+        let inner = counts.clone();
+        Builder::new().eager().spawn(async move { count(&inner) }).detach();
+        count(&counts);
+        yield_now().await.unwrap();
+        count(&counts);
+    });
+    let counts = counts.take();
+    assert!(counts[0] > 10, "{counts:?}");
+    assert_eq!(counts[1], 0, "{counts:?}");
+    assert_eq!(counts[2], counts[0], "{counts:?}");
+}
+
+fn spawn_ended() -> Task<()> {
+    Builder::new().eager().spawn(async {})
 }

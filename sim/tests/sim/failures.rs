@@ -10,6 +10,7 @@ use std::time::Duration;
 use pikake::net::{TcpListener, TcpStream};
 use pikake::sim::{Cause, Failure, Runs, Schedule, Sim, always, sometimes};
 use pikake::sync::Mutex;
+use pikake::task::Builder;
 use pikake::{TaskGroup, random, sleep, spawn, yield_now};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -261,6 +262,33 @@ fn rare_order_is_found_and_replayed() {
     let mut again = Sim::new(found.seed);
     set_up(&mut again);
     assert_eq!(again.run().unwrap_err().to_string(), found.to_string().replace(" locks\n", "\n"));
+}
+
+/// Whether a task begins at once is the seed's choice, except in order.
+#[test]
+fn a_task_begins_at_once_by_some_seeds() {
+    let begun = |seed, schedule| {
+        let mut sim = Sim::new(seed);
+        sim.schedule(schedule);
+        let begun = Rc::new(Cell::new(false));
+        let is_begun = begun.clone();
+        sim.client("a", move || {
+            let is_begun = is_begun.clone();
+            async move {
+                let task = Builder::new().eager().spawn(async {});
+                is_begun.set(task.is_finished());
+                task.await.unwrap();
+            }
+        });
+        sim.run().unwrap();
+        begun.get()
+    };
+    let count = |schedule| (0..64).filter(|seed| begun(*seed, schedule)).count();
+    assert_eq!(count(Schedule::Fifo), 64);
+    for schedule in [Schedule::Random, Schedule::Priorities { changes: 3 }] {
+        assert!((16..48).contains(&count(schedule)), "{schedule:?}: {}", count(schedule));
+        assert_eq!(begun(5, schedule), begun(5, schedule));
+    }
 }
 
 #[test]

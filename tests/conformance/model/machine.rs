@@ -103,12 +103,14 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Starts a task. Returns its number, and its future if the run takes no tasks any more.
+/// Starts a task, perhaps inside the current step. Returns its number, and its future if the run
+/// takes no tasks any more.
 pub(super) fn start(
     name: &'static str,
+    is_eager: bool,
     future: LocalBoxFuture<'static, ()>,
 ) -> (Number, Option<LocalBoxFuture<'static, ()>>) {
-    with(|state| {
+    let (number, refused, begins) = with(|state| {
         let is_refused = state.is_closing;
         let (future, refused) =
             if is_refused { (None, Some(future)) } else { (Some(future), None) };
@@ -120,8 +122,16 @@ pub(super) fn start(
             state.open_task(number);
         }
         state.tasks.push(task);
-        (number, refused)
-    })
+        let begins = !is_refused && is_eager && state.may_begin_at_once();
+        if !begins {
+            state.make_ready(number);
+        }
+        (number, refused, begins)
+    });
+    if begins {
+        step(number, &mut Main { future: None });
+    }
+    (number, refused)
 }
 
 /// Runs a future as the main task and then ends all others; time jumps to the next timer when
@@ -134,6 +144,7 @@ pub(crate) fn run<F: Future>(future: F) -> Result<F::Output, Interrupted> {
         let number = task.number;
         state.tasks.push(task);
         state.open_task(number);
+        state.make_ready(number);
         number
     });
     let future = Box::pin(async {
@@ -249,12 +260,12 @@ fn step(task: Number, main: &mut Main<'_>) {
     if has_ended {
         return end(task, End::Returned);
     }
-    with(|state| state.end_step(before));
-    with(|state| {
-        if state.take_yield() {
-            state.make_ready(task);
-        }
-    });
+    let (dropped, yields) = with(|state| state.end_step(before));
+    match dropped {
+        Some(why) => drop_task(task, why, main),
+        None if yields => with(|state| state.make_ready(task)),
+        None => {}
+    }
 }
 
 fn end(task: Number, why: End) {
@@ -267,22 +278,26 @@ fn end(task: Number, why: End) {
 /// Drops the tasks that are not to be stepped any more, each with itself as the current task.
 fn drop_doomed(main: &mut Main<'_>) {
     while let Some((task, why)) = with(|state| state.doomed.pop_front()) {
-        let future = with(|state| {
-            let one = find(state, task);
-            if one.end.is_some() {
-                return None;
-            }
-            let future = one.future.take();
-            state.begin_step(task);
-            Some(future)
-        });
-        let Some(future) = future else { continue };
-        match future {
-            Some(future) => drop(future),
-            None => main.future = None,
-        }
-        end(task, End::Dropped(why));
+        drop_task(task, why, main);
     }
+}
+
+fn drop_task(task: Number, why: Interrupted, main: &mut Main<'_>) {
+    let future = with(|state| {
+        let one = find(state, task);
+        if one.end.is_some() {
+            return None;
+        }
+        let future = one.future.take();
+        state.begin_step(task);
+        Some(future)
+    });
+    let Some(future) = future else { return };
+    match future {
+        Some(future) => drop(future),
+        None => main.future = None,
+    }
+    end(task, End::Dropped(why));
 }
 
 fn newest_first() -> Vec<Number> {

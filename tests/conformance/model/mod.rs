@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(crate) use machine::{now, run, stall};
 pub(crate) use scopes::{shield, timed, timeout_after};
-pub(crate) use tasks::{Current, Task, TaskError, current, named, spawn};
+pub(crate) use tasks::{Current, Task, TaskError, current, named, spawn, spawn_eagerly};
 pub(crate) use waits::{
     WaitQueue, check_interrupt, elapse, future_wait, park, pending_interrupt, sleep, yield_now,
 };

@@ -17,6 +17,9 @@ pub(super) type Number = u64;
 /// How long an interrupted body may wait for foreign futures alone.
 const FOREIGN_GRACE_MS: u64 = 1_000;
 
+/// How many steps may go on, one inside the other.
+const STEPS_AT_ONCE: usize = 8;
+
 /// The time from a cause to the poll that reports its owner's cleanup as slow.
 const REPORT_MS: u64 = 1_000;
 
@@ -138,6 +141,23 @@ pub(super) struct Before {
     wakes: u64,
 }
 
+/// The step of a task, or the drop of one.
+#[derive(Default)]
+struct Step {
+    number: u64,
+    /// The moment at which the step began.
+    began: u64,
+    /// The task of the step, and the innermost region that is being polled.
+    task: Option<Number>,
+    region: Option<Number>,
+    branch: Option<Seen>,
+    /// How often the task was woken in its step.
+    wakes: u64,
+    /// The task is to be ready when its step is over, and these wakers called.
+    yields: bool,
+    after_step: Vec<Waker>,
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) now: u64,
@@ -155,20 +175,13 @@ pub(super) struct State {
     regions: Vec<Region>,
     waits: Vec<Wait>,
 
-    step: u64,
-    /// The moment at which the step began.
-    step_began: u64,
-    /// The task of the step, and the innermost region that is being polled.
-    task: Option<Number>,
-    region: Option<Number>,
-    branch: Option<Seen>,
-    /// How often the task was woken in its step.
-    wakes: u64,
+    /// The number of steps so far.
+    steps: u64,
+    step: Step,
+    /// The steps around the current one, the outermost first.
+    around: Vec<Step>,
     /// How many waits and shields were polled and are pending.
     pending_polls: u64,
-    /// The task is to be ready when its step is over, and these wakers called.
-    yields: bool,
-    after_step: Vec<Waker>,
 
     /// Called and dropped when the state is not borrowed.
     pub(super) calls: Vec<Waker>,
@@ -199,11 +212,11 @@ impl State {
     }
 
     pub(super) fn task_here(&self) -> Number {
-        self.task.expect("inside a step of a task")
+        self.step.task.expect("inside a step of a task")
     }
 
     pub(super) fn this_step(&self) -> u64 {
-        self.step
+        self.step.number
     }
 
     /// Marks a region, and the regions around it, as ones that have a sub-wait.
@@ -218,13 +231,13 @@ impl State {
     }
 
     fn list_here(&mut self) {
-        let here = self.region.expect("inside a step of a task");
+        let here = self.step.region.expect("inside a step of a task");
         self.list(here);
     }
 
     /// The place of the current poll: `before`, if that is the same.
     fn here(&self, before: Option<Place>) -> Place {
-        let (task, outer) = (self.task_here(), self.region);
+        let (task, outer) = (self.task_here(), self.step.region);
         match before {
             Some(before) if before.task == task && before.outer == outer => before,
             _ => Place { task, outer, came: super::next_number() },
@@ -237,7 +250,7 @@ impl State {
     /// The owners around the current poll, the innermost first, up to a shield.
     fn owners(&self) -> Vec<&Region> {
         let mut owners = Vec::new();
-        let mut next = self.region;
+        let mut next = self.step.region;
         while let Some(number) = next {
             let region = self.region(number);
             if region.kind == Kind::Shield {
@@ -266,7 +279,7 @@ impl State {
     /// Returns a cause from a poll. From now on the branch sees only causes of owners further in.
     fn give(&mut self, owner: Number, seen: Option<Seen>) -> Interrupted {
         let floor = self.region(owner).opened + 1;
-        self.branch = seen.map(|seen| Seen { floor, ..seen });
+        self.step.branch = seen.map(|seen| Seen { floor, ..seen });
         let cause = self.cause_mut(owner);
         cause.is_returned = true;
         cause.why.clone()
@@ -294,11 +307,11 @@ impl State {
             return Err(Ok(()));
         }
         if !matches!(event, Event::Elapse(_)) {
-            if let Some(owner) = self.due(self.branch, AT_ANY_TIME) {
+            if let Some(owner) = self.due(self.step.branch, AT_ANY_TIME) {
                 self.trash.push(Box::new(waker));
-                return Err(Err(self.give(owner, self.branch)));
+                return Err(Err(self.give(owner, self.step.branch)));
             }
-            self.branch = None;
+            self.step.branch = None;
         }
         let (number, place) = (super::next_number(), self.here(None));
         let (is_satisfied, stamp, polled, was_called) = (false, 0, 0, false);
@@ -328,7 +341,7 @@ impl State {
         self.trash.push(Box::new(waker_before));
 
         let (event, stamp) = (wait.event, wait.stamp);
-        let is_next_step = matches!(event, Event::NextStep(step) if step < self.step);
+        let is_next_step = matches!(event, Event::NextStep(step) if step < self.step.number);
         let is_satisfied = wait.is_satisfied || is_next_step && before.task != place.task;
         if matches!(event, Event::Elapse(_)) {
             if !is_satisfied {
@@ -338,15 +351,15 @@ impl State {
             return Poll::Ready(Ok(()));
         }
         let seen = (before.task == place.task).then_some(Seen { stamp, floor: 0 });
-        self.branch = None;
-        let until = if is_next_step { self.step_began } else { AT_ANY_TIME };
+        self.step.branch = None;
+        let until = if is_next_step { self.step.began } else { AT_ANY_TIME };
         if !is_satisfied && let Some(owner) = self.due(seen, until) {
             self.end_wait(at);
             return Poll::Ready(Err(self.give(owner, seen)));
         }
         if is_satisfied || is_next_step {
             self.end_wait(at);
-            self.branch = seen;
+            self.step.branch = seen;
             return Poll::Ready(Ok(()));
         }
         self.park(at);
@@ -358,7 +371,7 @@ impl State {
         let at = self.position(number).expect("a wait that has not ended");
         let Wait { place, stamp, .. } = self.waits[at];
         self.end_wait(at);
-        self.branch = (place.task == self.task_here()).then_some(Seen { stamp, floor: 0 });
+        self.step.branch = (place.task == self.task_here()).then_some(Seen { stamp, floor: 0 });
     }
 
     /// A poll that is pending.
@@ -374,9 +387,9 @@ impl State {
             match &wait.waker {
                 Some(waker) => {
                     wait.was_called = true; // before another poll of its task
-                    self.after_step.push(waker.clone());
+                    self.step.after_step.push(waker.clone());
                 }
-                None => self.yields = true,
+                None => self.step.yields = true,
             }
         }
     }
@@ -401,12 +414,12 @@ impl State {
     }
 
     pub(super) fn check_interrupt(&mut self) -> Option<Interrupted> {
-        let owner = self.due(self.branch, AT_ANY_TIME)?;
-        Some(self.give(owner, self.branch))
+        let owner = self.due(self.step.branch, AT_ANY_TIME)?;
+        Some(self.give(owner, self.step.branch))
     }
 
     pub(super) fn pending_interrupt(&self) -> Option<Interrupted> {
-        let owner = self.due(self.branch, AT_ANY_TIME)?;
+        let owner = self.due(self.step.branch, AT_ANY_TIME)?;
         self.region(owner).cause.as_ref().map(|cause| cause.why.clone())
     }
 }
@@ -607,8 +620,11 @@ impl State {
 impl State {
     /// A poll of a region begins; the first one opens it.
     pub(super) fn enter(&mut self, region: Number, kind: Kind, waker: Option<Waker>) -> Before {
-        let before =
-            Before { back_to: self.region, pending_polls: self.pending_polls, wakes: self.wakes };
+        let before = Before {
+            back_to: self.step.region,
+            pending_polls: self.pending_polls,
+            wakes: self.step.wakes,
+        };
         let place = self.here(self.find(region).map(|region| region.place));
         if self.find(region).is_none() {
             self.open(region, kind, place);
@@ -621,7 +637,7 @@ impl State {
         entered.was_called = false;
         let waker_before = std::mem::replace(&mut entered.waker, waker);
         self.trash.push(Box::new(waker_before));
-        self.region = Some(region);
+        self.step.region = Some(region);
         if self.region(region).waker.is_some() {
             self.list(region);
         }
@@ -630,7 +646,7 @@ impl State {
 
     /// Returns to the region around this one for the next poll.
     pub(super) fn go_back(&mut self, before: Before) {
-        self.region = before.back_to;
+        self.step.region = before.back_to;
     }
 
     fn open(&mut self, number: Number, kind: Kind, place: Place) {
@@ -640,7 +656,7 @@ impl State {
 
     /// Ends the poll of a region whose body is pending. Returns whether to drop the body.
     pub(super) fn leave(&mut self, number: Number, before: Before) -> bool {
-        self.region = before.back_to;
+        self.step.region = before.back_to;
         self.pending_polls += 1;
         let polled = self.pending_polls;
         let region = self.region_mut(number);
@@ -651,10 +667,10 @@ impl State {
 
     /// Ends the poll of a region whose body has ended.
     pub(super) fn leave_ended(&mut self, number: Number, before: Before) -> (bool, u64) {
-        self.region = before.back_to;
+        self.step.region = before.back_to;
         let region = self.region(number);
         if region.kind == Kind::Shield {
-            self.branch = Some(Seen { stamp: region.opened, floor: 0 });
+            self.step.branch = Some(Seen { stamp: region.opened, floor: 0 });
         }
         self.close(number)
     }
@@ -699,7 +715,7 @@ impl State {
         let was_called = self.is_below(owner, &|wait| wait.waker.is_some(), &|_| false);
         if may_be_interrupted {
             self.cause_mut(owner).foreign_ends = None;
-        } else if self.wakes > before.wakes {
+        } else if self.step.wakes > before.wakes {
             self.poll_soon(owner);
         } else if !(is_returned || was_called) {
             return true;
@@ -731,15 +747,21 @@ impl State {
         let place = Place { task, outer: None, came: task };
         let region = Region::new(task, Kind::Task, 0, place);
         self.regions.push(Region { is_listed: true, ..region });
-        self.make_ready(task);
     }
 
     fn has_ended(&self, task: Number) -> bool {
         self.tasks.iter().any(|one| one.number == task && one.end.is_some())
     }
 
+    /// Whether a task may make its first step inside the current one.
+    pub(super) fn may_begin_at_once(&self) -> bool {
+        let is_in_step = self.step.task.is_some() && self.around.len() + 1 < STEPS_AT_ONCE;
+        is_in_step && self.doomed.is_empty() && !std::thread::panicking()
+    }
+
     pub(super) fn make_ready(&mut self, task: Number) {
-        self.wakes += u64::from(self.task == Some(task));
+        let steps = self.around.iter_mut().chain([&mut self.step]);
+        steps.filter(|step| step.task == Some(task)).for_each(|step| step.wakes += 1);
         if self.find(task).is_some() && !self.ready.contains(&task) {
             self.ready.push_back(task);
         }
@@ -747,28 +769,38 @@ impl State {
 
     /// A task becomes the current one, for a step or to be dropped.
     pub(super) fn begin_step(&mut self, task: Number) -> Before {
-        self.step += 1;
-        self.step_began = self.moment;
-        (self.task, self.region) = (Some(task), Some(task));
-        (self.branch, self.yields) = (None, false);
-        Before { back_to: None, pending_polls: self.pending_polls, wakes: self.wakes }
+        self.steps += 1;
+        let (number, began) = (self.steps, self.moment);
+        let (task, region) = (Some(task), Some(task));
+        let step = Step { number, began, task, region, ..Step::default() };
+        let around = std::mem::replace(&mut self.step, step);
+        if around.task.is_some() {
+            self.around.push(around);
+        }
+        Before { back_to: None, pending_polls: self.pending_polls, wakes: 0 }
     }
 
-    /// The step of a task that has not ended is over.
-    pub(super) fn end_step(&mut self, before: Before) {
+    /// The step of a task that has not ended is over. Returns why the task is to be dropped, and
+    /// whether it yielded.
+    pub(super) fn end_step(&mut self, before: Before) -> (Option<Interrupted>, bool) {
         let task = self.task_here();
-        if self.is_dropped(task, before)
-            && let Some(cause) = &self.region(task).cause
-        {
-            self.doomed.push_front((task, cause.why.clone()));
-        }
+        let is_dropped = self.is_dropped(task, before);
+        let why = self.region(task).cause.as_ref().filter(|_| is_dropped);
+        let why = why.map(|cause| cause.why.clone());
         // A wait for this step that was not polled in it is satisfied all the same.
         for wait in &mut self.waits {
-            let is_over = matches!(wait.event, Event::NextStep(step) if step < self.step);
+            let is_over = matches!(wait.event, Event::NextStep(step) if step < self.step.number);
             wait.is_satisfied |= is_over && wait.place.task == task;
         }
-        self.calls.append(&mut self.after_step);
-        (self.task, self.region, self.branch) = (None, None, None);
+        (why, self.go_on_around())
+    }
+
+    /// Goes on with the step around the current one. Returns whether the task of that one yielded.
+    fn go_on_around(&mut self) -> bool {
+        let around = self.around.pop().unwrap_or_default();
+        let Step { yields, mut after_step, .. } = std::mem::replace(&mut self.step, around);
+        self.calls.append(&mut after_step);
+        yields
     }
 
     /// A task has ended: its joiners go on.
@@ -776,13 +808,7 @@ impl State {
         let joiners = self.waiting_for(|event| event == Event::EndOf(task));
         joiners.into_iter().for_each(|at| self.satisfy(at));
         self.close(task);
-        self.calls.append(&mut self.after_step);
-        (self.task, self.region, self.branch) = (None, None, None);
-    }
-
-    /// The task that yielded in the step that is over.
-    pub(super) fn take_yield(&mut self) -> bool {
-        std::mem::take(&mut self.yields)
+        self.go_on_around();
     }
 }
 

@@ -50,6 +50,15 @@ pub(crate) fn spawn<F: Future + 'static>(future: F) -> Task<F::Output> {
 
 /// Starts a task with a name.
 pub(crate) fn named<F: Future + 'static>(name: &'static str, future: F) -> Task<F::Output> {
+    begin(name, false, future)
+}
+
+/// Starts a task inside the current step, if it may.
+pub(crate) fn spawn_eagerly<F: Future + 'static>(future: F) -> Task<F::Output> {
+    begin("", true, future)
+}
+
+fn begin<F: Future + 'static>(name: &'static str, is_eager: bool, future: F) -> Task<F::Output> {
     let output = Rc::new(RefCell::new(None));
     let body = {
         let output = output.clone();
@@ -58,7 +67,7 @@ pub(crate) fn named<F: Future + 'static>(name: &'static str, future: F) -> Task<
             output.replace(Some(given));
         }
     };
-    let (number, refused) = start(name, Box::pin(body));
+    let (number, refused) = start(name, is_eager, Box::pin(body));
     drop(refused);
     Task { number, output, join: Parked::default() }
 }
@@ -91,7 +100,9 @@ impl<T> Task<T> {
 
     pub(crate) fn abort(&self) {
         let why = Interrupted::Cancelled(Some("aborted".to_owned()));
-        with(|state| state.doomed.push_back((self.number, why)));
+        if !self.is_finished() {
+            with(|state| state.doomed.push_back((self.number, why)));
+        }
     }
 
     pub(crate) fn join(self) -> Self {

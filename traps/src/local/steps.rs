@@ -1,8 +1,9 @@
 //! Steps: the poll, or the drop, of a task's future with the task as the current one.
 
 use std::task::Context;
+use std::thread;
 
-use super::Local;
+use super::{Local, Quotas};
 use crate::cause::Cause;
 use crate::cause::rules::apply_rules_after_step;
 use crate::cell::flags::{Exit, Flags};
@@ -11,6 +12,10 @@ use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::seen::SeenWait;
 use crate::step::Step;
+
+/// The number of steps that may go on, one inside the other. A task that would begin at once inside
+/// the last one begins later: each such step is on the thread's stack.
+const STEPS_AT_ONCE: usize = 8;
 
 impl Local {
     /// Steps a task that was taken out of the ready list and has not ended. Returns the task if it
@@ -36,8 +41,14 @@ impl Local {
     pub fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
         match self.step.is_going_on() {
             true => self.step_inside(task, show),
-            false => self.step_alone(task, show),
+            false => self.step_alone(task, self.quotas, show),
         }
+    }
+
+    /// Whether a step may be made inside the current one: there is one, the steps that go on are
+    /// few, and the thread does not unwind.
+    pub fn may_begin_at_once(&self) -> bool {
+        self.step.is_going_on() && self.step.depth() < STEPS_AT_ONCE && !thread::panicking()
     }
 
     /// Does `inner` with the current step set aside.
@@ -50,20 +61,28 @@ impl Local {
         })
     }
 
-    /// Makes a step inside another one.
-    #[cold]
+    /// Makes a step inside another one, with what that one has left of its quotas.
     #[inline(never)]
     fn step_inside(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        self.set_aside(|| self.step_alone(task, show))
+        let left = self.step.left();
+        let (ended, left) =
+            self.set_aside(|| (self.step_alone(task, left, show), self.step.left()));
+        self.step.set_left(left);
+        ended
     }
 
     /// Makes a step where none goes on.
     #[inline(always)]
-    fn step_alone(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
+    fn step_alone(
+        &self,
+        task: TaskRef,
+        quotas: Quotas,
+        show: impl FnOnce(&TaskRef),
+    ) -> Option<TaskRef> {
         let number = self.steps.get() + 1;
         self.steps.set(number);
         let exit = {
-            let _stepping = Stepping::begin(self, &task, number);
+            let _stepping = Stepping::begin(self, &task, number, quotas);
             let waker = task.borrowed_waker();
             let exit = task.poll(&mut Context::from_waker(&waker));
             if let Some(exit) = exit {
@@ -114,7 +133,7 @@ impl Local {
         }
 
         self.set_aside(|| {
-            self.step.begin(task, self.steps.get(), self.moments.last(), self.quotas());
+            self.step.begin(task, self.steps.get(), self.moments.last(), self.quotas);
             let _ending = Ending(&self.step);
             work();
         });
@@ -204,12 +223,12 @@ struct Stepping<'a> {
 
 impl<'a> Stepping<'a> {
     #[inline(always)]
-    fn begin(local: &'a Local, task: &'a TaskRef, number: u64) -> Self {
+    fn begin(local: &'a Local, task: &'a TaskRef, number: u64, quotas: Quotas) -> Self {
         task.flags().begin_step();
         if task.is_watched() {
             local.watch(task);
         }
-        local.step.begin(task, number, local.moments.last(), local.quotas());
+        local.step.begin(task, number, local.moments.last(), quotas);
         Self { local, task }
     }
 }

@@ -18,8 +18,8 @@ use std::time::SystemTime;
 use pikake::time::{Rate, Ticks};
 use pikake::traps::{
     Addresses, Attempt, BlockingCall, Direction, Graces, Home, IsReady, Local, LocalHome, Message,
-    OpenSocket, Opened, Outside, Parked, Passed, Quotas, Reply, SocketId, TaskRef, TrapHandler,
-    WaitKey, WaitPlace, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
+    OpenSocket, Opened, Outside, Parked, Passed, Quotas, Reply, SocketId, Start, TaskRef,
+    TrapHandler, WaitKey, WaitPlace, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
 };
 use pikake::{Interrupted, Task, TaskError, now, sleep, spawn, yield_now};
 
@@ -239,7 +239,7 @@ impl TrapHandler for Careless {
 
     fn forget(&self, _: &WaitQueue) {}
 
-    fn spawn(&self, task: &TaskRef) -> bool {
+    fn spawn(&self, task: &TaskRef, _: Start) -> bool {
         self.tasks.borrow_mut().push(task.clone());
         true
     }
