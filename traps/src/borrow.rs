@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::cell::reference::TaskRef;
+use crate::cell::reference::{NewTask, TaskRef};
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
 
@@ -49,7 +49,8 @@ pub fn borrowing<F: Future>(
         // `Finish::drop` at the latest, which runs before `body` goes out of scope, also when
         // `drive` panics. A task that has ended is never polled again.
         let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
-        let finish = Finish(TaskRef::new(Borrowed(body), home, name, spawned_at, None));
+        let task = NewTask::new(home, name, spawned_at, None);
+        let finish = Finish(task.fill(Borrowed(body)));
         drive(&finish.0);
         finish.0.abandon(TaskError::Stopped);
         // SAFETY: the output of `Borrowed` is `()`.

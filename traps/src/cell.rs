@@ -50,12 +50,13 @@
 //! [`TaskRef::abandon`](crate::TaskRef::abandon). In (4) and at the local side's end, the flags get
 //! the exit before the drops. So a wake from a destructor finds a task that has ended.
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::future::Future;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -135,7 +136,7 @@ struct Own {
 /// The parts that few tasks have, and that a step does not use.
 #[derive(Default)]
 struct Cold {
-    name: Box<str>,
+    name: OnceCell<Cow<'static, str>>,
     locals: Locals,
     /// The request to end, once there was one.
     cause: OnceCell<Box<Cause>>,
@@ -168,7 +169,8 @@ struct Seen {
 
 impl Cold {
     fn named(name: Option<Box<str>>) -> Option<Box<Self>> {
-        name.map(|name| Box::new(Self { name, ..Self::default() }))
+        let name = OnceCell::from(Cow::Owned(name?.into()));
+        Some(Box::new(Self { name, ..Self::default() }))
     }
 }
 
@@ -206,7 +208,7 @@ struct VTable {
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
     /// Replaces a future by the error.
     abandon: unsafe fn(NonNull<Header>, TaskError),
-    /// Moves the outcome to the `Option<Result<T, TaskError>>` behind the pointer.
+    /// Moves the outcome to the `Option<Result<T, TaskError>>` behind the pointer, which is `None`.
     take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops the content of the stage.
     clear: unsafe fn(NonNull<Header>),
@@ -247,21 +249,41 @@ impl<F: Future> TaskCell<F> {
         let Stage::Future(future) = (unsafe { &mut *stage }) else {
             return None;
         };
-        // SAFETY: the cell is heap-allocated and never moved, and the future is dropped in place.
-        let future = unsafe { Pin::new_unchecked(future) };
-        let outcome = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(Poll::Pending) => return None,
-            Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(TaskError::Panicked(Panic::new(panic))),
-        };
-        let exit = if outcome.is_ok() { Exit::Returned } else { Exit::Panicked };
+        let future = ptr::from_mut(future);
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the future is valid, and no other reference to it exists.
+            let future = unsafe { &mut *future };
+            // SAFETY: the cell is heap-allocated and never moved, and the future is dropped in
+            // place.
+            let future = unsafe { Pin::new_unchecked(future) };
+            let Poll::Ready(value) = future.poll(cx) else { return None };
+            // Here, and not with the outcome of `catch_unwind`, which would be one more copy.
+            // SAFETY: the caller's promise; the future is not used any more.
+            unsafe { Self::end(header, Ok(value)) };
+            Some(Exit::Returned)
+        }));
+        polled.unwrap_or_else(|panic| {
+            // SAFETY: as above. Only the poll can have panicked, since `end` does not.
+            unsafe { Self::end(header, Err(TaskError::Panicked(Panic::new(panic)))) };
+            Some(Exit::Panicked)
+        })
+    }
+
+    /// Replaces the future by the outcome.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::poll`]; the stage has a future.
+    #[inline(always)]
+    unsafe fn end(header: NonNull<Header>, outcome: Result<F::Output, TaskError>) {
         if needs_drop::<F>() {
-            // SAFETY: as for the caller's promise; `future` is not used any more.
+            // SAFETY: the caller's promise.
             unsafe { Self::empty(header) };
         }
+        // SAFETY: the caller's promise.
+        let stage = unsafe { Self::stage(header) };
         // SAFETY: the stage is valid for writing, and its content has been dropped, or need not be.
         unsafe { stage.write(Stage::Ended(outcome)) };
-        Some(exit)
     }
 
     /// # Safety
@@ -273,9 +295,7 @@ impl<F: Future> TaskCell<F> {
         // SAFETY: the stage is valid, and no other reference into it exists.
         if matches!(unsafe { &*stage }, Stage::Future(_)) {
             // SAFETY: the caller's promise.
-            unsafe { Self::empty(header) };
-            // SAFETY: the stage is valid for writing, and its content has been dropped.
-            unsafe { stage.write(Stage::Ended(Err(error))) };
+            unsafe { Self::end(header, Err(error)) };
         }
     }
 
@@ -306,19 +326,20 @@ impl<F: Future> TaskCell<F> {
 
     /// # Safety
     ///
-    /// As for [`Self::poll`]; `into` points to a valid `Option<Result<F::Output, TaskError>>`.
+    /// As for [`Self::poll`]; `into` points to an `Option<Result<F::Output, TaskError>>` that is
+    /// `None`.
     unsafe fn take(header: NonNull<Header>, into: NonNull<()>) {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
         // SAFETY: the stage is valid, and no other reference into it exists.
-        let stage = unsafe { &mut *stage };
-        if let Stage::Ended(_) = stage {
-            let taken = std::mem::replace(stage, Stage::Empty);
-            let Stage::Ended(outcome) = taken else { return };
-            // SAFETY: valid for writing and of this type, by the caller's promise.
-            let into = unsafe { into.cast::<Option<Result<F::Output, TaskError>>>().as_mut() };
-            *into = Some(outcome);
-        }
+        let Stage::Ended(outcome) = (unsafe { &*stage }) else { return };
+        // SAFETY: the outcome is valid, and is not used again: the stage is overwritten below.
+        let outcome = unsafe { ptr::read(outcome) };
+        // SAFETY: the stage is valid for writing, and its content has been moved out.
+        unsafe { stage.write(Stage::Empty) };
+        // SAFETY: valid for writing and of this type, by the caller's promise. It is `None`, which
+        // need not be dropped.
+        unsafe { into.cast::<Option<Result<F::Output, TaskError>>>().write(Some(outcome)) };
     }
 
     /// # Safety
@@ -361,10 +382,9 @@ impl<F: Future> TaskCell<F> {
     }
 }
 
-/// Allocates the cell of a task, with one reference of the local side.
-#[inline]
+/// Allocates the cell of a task, with one reference of the local side. The caller [fills](fill) it.
+#[inline(always)]
 fn allocate<F>(
-    future: F,
     home: &LocalHome,
     name: Option<Box<str>>,
     spawned_at: &'static Location<'static>,
@@ -373,7 +393,6 @@ fn allocate<F>(
 where
     F: Future + 'static,
 {
-    // The cell is written in place, which saves a move of a large future.
     let cell: NonNull<TaskCell<F>> = match const { memory::class_of::<TaskCell<F>>() } {
         Some(class) => memory::take(class).cast(),
         None => NonNull::from(Box::leak(Box::<TaskCell<F>>::new_uninit())).cast(),
@@ -383,10 +402,6 @@ where
     let cell = cell.as_ptr();
     // SAFETY: the memory is large enough for a cell, aligned, and used by nothing else.
     let header = unsafe { &raw mut (*cell).header };
-    // SAFETY: as above.
-    let stage = unsafe { &raw mut (*cell).stage };
-    // SAFETY: the stage is valid for writing.
-    unsafe { stage.write(UnsafeCell::new(Stage::Future(future))) };
     // SAFETY: the header is valid for writing.
     unsafe {
         header.write(Header {
@@ -410,6 +425,19 @@ where
         })
     };
     NonNull::new(header).expect("an allocation is not null")
+}
+
+/// Writes the future of a new cell in place.
+///
+/// # Safety
+///
+/// `header` was returned by [`allocate`] for this type, and this is its first use.
+#[inline(always)]
+unsafe fn fill<F: Future>(header: NonNull<Header>, future: F) {
+    // SAFETY: the cell is live and of this type.
+    let stage = unsafe { TaskCell::<F>::stage(header) };
+    // SAFETY: the stage is valid for writing, and has no content.
+    unsafe { stage.write(Stage::Future(future)) };
 }
 
 #[cold]
@@ -436,7 +464,7 @@ thread_local! {
 
 impl Header {
     fn name(&self) -> &str {
-        self.own.cold.get().map_or("", |cold| &cold.name)
+        self.own.cold.get().and_then(|cold| cold.name.get()).map_or("", |name| name)
     }
 }
 

@@ -74,7 +74,7 @@ pub use in_kernel::{InKernel, in_kernel};
 pub use instant::Instant;
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use kind::{TrapKind, TrapName};
-pub use local::{Graces, Local, Outside, Quotas, Start, TrapHandler};
+pub use local::{Graces, Local, Outside, Start, TrapHandler};
 pub use mark::TaskMark;
 pub use names::{KernelId, TaskId, WaitKey};
 pub use on_kernels::on_kernels;
@@ -95,6 +95,7 @@ pub use socket::{
     Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, PeerCredentials,
     ResourceBusy, SocketId, SocketOption, first_buffers,
 };
+pub use step::Quotas;
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use trap::{
     CarriesInterruption, Entries, Entry, KernelTrap, OneEntry, Progress, Trap, TrapContext,

@@ -37,7 +37,7 @@ use crate::names::{KernelId, WaitKey};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
-use crate::step::{Moments, Step};
+use crate::step::{Moments, Quotas, Step};
 use crate::sub_waits::SubWaits;
 use crate::wait::{Parked, WaitEvent, WaitPlace, Waiter};
 use crate::wakers::Wakers;
@@ -181,15 +181,6 @@ pub struct Graces {
     pub foreign: u64,
     /// The time after which slow cleanup is reported.
     pub report: u64,
-}
-
-/// The limits of a step. The steps inside it have what it has left.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Quotas {
-    /// Attempts on sockets.
-    pub attempts: u32,
-    /// Waits that are answered at once.
-    pub answers: u32,
 }
 
 /// The near half of a kernel. See the head of this file.

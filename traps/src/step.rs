@@ -12,11 +12,19 @@ use std::ptr::NonNull;
 use crate::cause::Branch;
 use crate::cell::Header;
 use crate::cell::reference::TaskRef;
-use crate::local::Quotas;
 use crate::scope::Frame;
 
 /// Marks a moment in [`Step::pending`]: the wait that was polled then is over.
 const OVER: u64 = 1 << 63;
+
+/// The limits of a step. The steps inside it have what it has left.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quotas {
+    /// Attempts on sockets.
+    pub attempts: u32,
+    /// Waits that are answered at once.
+    pub answers: u32,
+}
 
 /// A step of a task. Between two steps, the last one, without a task.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::cell::locals::LocalKey;
-use crate::cell::reference::TaskRef;
+use crate::cell::reference::{NewTask, TaskRef};
 use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::local::{Local, Start};
@@ -100,10 +100,8 @@ impl Builder {
     /// other, when an aborted task waits to be dropped, outside of steps, and while the thread
     /// unwinds; and in the simulator whenever the seed says so.
     ///
-    /// Python's [eager tasks](https://docs.python.org/3/library/asyncio-task.html#eager-task-factory)
-    /// and Kotlin's
-    /// [`UNDISPATCHED`](https://kotlinlang.org/api/kotlinx.coroutines/kotlinx-coroutines-core/kotlinx.coroutines/-coroutine-start/-u-n-d-i-s-p-a-t-c-h-e-d/)
-    /// are alike.
+    /// Python's [eager tasks](https://docs.python.org/3/library/asyncio-task.html) and Kotlin's
+    /// `CoroutineStart.UNDISPATCHED` are alike.
     ///
     /// # Examples
     ///
@@ -147,12 +145,12 @@ where
 {
     let task = door::with(|local| {
         let parent = local.step.task().map(|task| task.id());
-        let task = TaskRef::new(future, local.home(), name, spawned_at, parent);
-        if !local.kernel().spawn(&task, start) {
-            refuse(&task);
-        }
-        task
+        NewTask::new(local.home(), name, spawned_at, parent)
     });
+    let task = task.fill(future);
+    if !door::with(|local| local.kernel().spawn(&task, start)) {
+        refuse(&task);
+    }
     Task { join: kernel_trap_at(JoinTrap { task }, spawned_at), output: PhantomData }
 }
 

@@ -25,12 +25,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Extension;
 use axum::response::{Html, Redirect};
 use axum::routing::get;
+use pikake::http::axum::Peer;
 use pikake::http::axum::local;
 use pikake::http::client::{self, Client, Url};
-use pikake::http::{Peer, serve};
+use pikake::http::serve;
 use pikake::net::TcpListener;
 use pikake::task::in_parallel;
 use pikake::{Bound, sleep, spawn, timeout_after};
@@ -50,7 +50,7 @@ type Seen = Arc<Bound<Rc<RefCell<BTreeSet<SocketAddr>>>>>;
 fn site(seen: Seen) -> Router {
     let page = |seen: &Seen, links: &'static str| {
         let seen = seen.clone();
-        get(async move |Extension(Peer(peer)): Extension<Peer<SocketAddr>>| {
+        get(async move |Peer(peer): Peer<SocketAddr>| {
             seen.get().borrow_mut().insert(peer);
             let links = links.split_whitespace().map(|to| format!("<a href=\"{to}\">{to}</a>\n"));
             Html(links.collect::<String>())

@@ -12,14 +12,14 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use axum::Router;
-use axum::extract::Extension;
 use axum::http::Version;
 use axum::routing::get;
-use pikake::http::{Peer, serve};
+use pikake::http::axum::Peer;
+use pikake::http::serve;
 use pikake::net::TcpListener;
 use pikake::net::tls::Identity;
 
-async fn hello(version: Version, Extension(Peer(peer)): Extension<Peer<SocketAddr>>) -> String {
+async fn hello(version: Version, Peer(peer): Peer<SocketAddr>) -> String {
     format!("hello {} over {version:?}\n", peer.ip())
 }
 

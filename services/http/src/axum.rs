@@ -54,7 +54,7 @@
 //! a stream `Send`.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -63,7 +63,11 @@ use std::sync::Arc;
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
 use ::axum::handler::Handler;
 use ::axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
 use pikake_traps::Bound;
+
+use crate::peer;
 
 /// A value that stays on its kernel's thread, as the state of a router. Clones share the value.
 ///
@@ -119,6 +123,36 @@ impl<T> Deref for Local<T> {
 impl<T: fmt::Debug> fmt::Debug for Local<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The client's address as an argument of a handler. See [`peer`].
+///
+/// A handler that no server of this crate has called is answered with the status 500.
+///
+/// # Examples
+///
+/// ```
+/// use axum::Router;
+/// use axum::routing::get;
+/// use pikake::http::axum::Peer;
+/// use std::net::SocketAddr;
+///
+/// let hello = async |Peer(peer): Peer<SocketAddr>| format!("hello, {}", peer.ip());
+/// let router: Router = Router::new().route("/", get(hello));
+/// ```
+#[derive(Debug)]
+pub struct Peer<A>(pub A);
+
+impl<A: Clone + Send + 'static, S: Sync> FromRequestParts<S> for Peer<A> {
+    type Rejection = (StatusCode, &'static str);
+
+    fn from_request_parts(
+        _: &mut Parts,
+        _: &S,
+    ) -> impl Future<Output = Result<Self, Self::Rejection>> + Send {
+        let unknown = (StatusCode::INTERNAL_SERVER_ERROR, "the client's address is not known");
+        ready(peer().map(Self).ok_or(unknown))
     }
 }
 

@@ -1,12 +1,13 @@
-//! One connection: hyper's future, a shutdown, and the client's time limits.
+//! One connection: hyper's future, and the orders that the connection gets.
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -22,8 +23,9 @@ use crate::gate::{Gate, OpenConnection};
 use crate::handshake::Handshake;
 use crate::incoming::Incoming;
 use crate::io::Io;
-use crate::pace::{Allowance, Counted, Limits, Phase, Traffic};
-use crate::request::{REQUESTS, RequestService, Requests};
+use crate::pace::Limits;
+use crate::request::{CLIENT_GONE, Order, REQUESTS, RequestService, Requests};
+use crate::stream::{Counted, Stream};
 use crate::timer::Timer;
 
 /// Removes a connection from the open ones on drop.
@@ -36,7 +38,7 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
-        self.gate.figures.connection_closed();
+        self.gate.figures.connection_closed(open.task.id());
     }
 }
 
@@ -68,15 +70,22 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
         }
     }
     let requests = Rc::new(Requests::new(gate.figures.clone()));
+    requests.is_shut.set(gate.is_shut());
     let task = current().task_ref().clone();
+    gate.figures.connection_opened(task.id(), Rc::new(peer.clone()));
     let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
     let key = gate.open.borrow_mut().insert(open);
     let _listed = ConnectionGuard { gate: gate.clone(), key };
-    gate.figures.connection_opened();
-    let handling = RequestService { service, peer, requests: requests.clone() };
     let served = async {
-        match establish(handshake.establish(connection), &gate, &requests, limits).await? {
-            Some(stream) => serve_http(stream, handling, &gate, limits).await,
+        match establish(handshake.establish(connection), &gate, limits).await? {
+            Some(stream) => {
+                let stream = Stream::new(stream, requests.clone());
+                if gate.is_finishing() {
+                    requests.give_order(Order::Finish);
+                }
+                let service = RequestService { service, requests: requests.clone() };
+                serve_http(stream, service, limits).await
+            }
             None => Ok(()),
         }
     };
@@ -93,11 +102,13 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
 async fn establish<C>(
     handshake: impl Future<Output = io::Result<C>>,
     gate: &Gate,
-    requests: &Requests,
     limits: Limits,
 ) -> Result<Option<C>, BoxError> {
-    let mut handshake = pin!(handshake);
-    let mut shutting = pin!(until_announced(gate, requests, limits));
+    let shutting = async {
+        gate.until_shut().await?;
+        sleep(limits.last).await
+    };
+    let (mut handshake, mut shutting) = (pin!(handshake), pin!(shutting));
     poll_fn(|cx| {
         if let Poll::Ready(stream) = handshake.as_mut().poll(cx) {
             return Poll::Ready(stream.map(Some).map_err(Into::into));
@@ -108,107 +119,93 @@ async fn establish<C>(
 }
 
 /// Speaks HTTP with a client, up to the end of the connection.
-async fn serve_http<C, A, S, B>(
-    stream: C,
-    handling: RequestService<S, A>,
-    gate: &Gate,
+async fn serve_http<C, S, B>(
+    stream: Rc<Stream<C>>,
+    handling: RequestService<S>,
     limits: Limits,
 ) -> Result<(), BoxError>
 where
     C: AsyncRead + AsyncWrite + Unpin + 'static,
-    A: Debug + Clone + Send + Sync + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
     let mut builder = auto::Builder::new(Executor);
-    let timer = Timer::new();
-    builder.http2().timer(timer).max_concurrent_streams(REQUESTS);
-    builder.http1().timer(timer).header_read_timeout(limits.idle);
-    let (requests, traffic) = (handling.requests.clone(), Rc::<Traffic>::default());
-    let stream = Io::new(Counted { stream, traffic: traffic.clone() });
-    let mut serving = pin!(builder.serve_connection(stream, handling));
-    let mut shutting = pin!(until_announced(gate, &requests, limits));
-    let mut watching = pin!(watch(&requests, &traffic, limits));
-    let (mut is_shutting_down, mut is_closing) = (false, false);
+    builder.http2().timer(Timer::new()).max_concurrent_streams(REQUESTS);
+    // The server times heads, and looks ahead for the end of the client's side.
+    builder.http1().header_read_timeout(None).half_close(true);
+    let requests = handling.requests.clone();
+    requests.begin_checks();
+    let mut client_end = ClientEnd { stream: stream.clone(), grace: limits.gone, sleep: None };
+    let mut serving = pin!(builder.serve_connection(Io::new(Counted(stream)), handling));
     poll_fn(|cx| {
         loop {
             // Before answers that are ready are written.
-            if !is_shutting_down {
-                if let Poll::Ready(announced) = shutting.as_mut().poll(cx) {
-                    announced?;
-                    is_shutting_down = true;
-                    serving.as_mut().graceful_shutdown();
-                }
+            match requests.order.take() {
+                Some(Order::Finish) => serving.as_mut().graceful_shutdown(),
+                Some(Order::End(why)) => return Poll::Ready(Err(why.into())),
+                None => {}
             }
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
             }
-            let Poll::Ready(phase) = watching.as_mut().poll(cx) else { return Poll::Pending };
-            let why = match phase {
-                Err(interrupted) => return Poll::Ready(Err(interrupted.into())),
-                // hyper closes the connection in order, with a GOAWAY over HTTP/2.
-                Ok(Phase::Idle) if !is_closing => {
-                    is_closing = true;
-                    serving.as_mut().graceful_shutdown();
-                    watching.set(watch(&requests, &traffic, limits.while_closing()));
-                    continue;
-                }
-                Ok(Phase::Idle) => "the client sent no request in time",
-                Ok(_) => "the client neither sent its request nor read the response in time",
-            };
-            return Poll::Ready(Err(why.into()));
-        }
-    })
-    .await
-}
-
-/// Waits until the client is to learn of the shutdown: with the answer of a request that runs, or
-/// of the next request within a moment, or without one after the moment.
-///
-/// A client may have sent a request that has not arrived. Over HTTP/1 the end of an idle connection
-/// would leave that request without an answer. Over HTTP/2 many clients fail the requests that they
-/// have prepared when they read of the end, and they prepare requests when they read answers. So no
-/// announcement follows an answer directly.
-async fn until_announced(
-    gate: &Gate,
-    requests: &Requests,
-    limits: Limits,
-) -> Result<(), Interrupted> {
-    gate.until_shut().await?;
-    if !requests.running.borrow().is_empty() {
-        return Ok(());
-    }
-    let begun = requests.begun.get();
-    let mut moment = pin!(sleep(limits.last));
-    poll_fn(|cx| match requests.begun.get() == begun {
-        true => moment.as_mut().poll(cx),
-        false => Poll::Ready(Ok(())),
-    })
-    .await
-}
-
-/// Waits until the client has used up its time, and returns the phase in which that happened.
-async fn watch(
-    requests: &Requests,
-    traffic: &Traffic,
-    limits: Limits,
-) -> Result<Phase, Interrupted> {
-    let Some(interval) = limits.interval() else { return pending().await };
-    let mut allowance = Allowance::new(limits);
-    loop {
-        sleep(interval).await?;
-        let phase = match requests.phase() {
-            // What hyper has copied and not written is a response.
-            Phase::Idle if traffic.is_blocked.get() && !requests.is_http2.get() => {
-                Phase::AwaitsClient
+            client_end.tell(&requests, cx)?;
+            if requests.order.get().is_none() {
+                return Poll::Pending;
             }
-            phase => phase,
-        };
-        let moved = traffic.moved.get();
-        if allowance.spend(interval, phase, moved, requests.is_caught_up.take()) {
-            return Ok(phase);
         }
+    })
+    .await
+}
+
+type Sleep = dyn Future<Output = Result<(), Interrupted>>;
+
+/// The end of the client's side of a connection.
+struct ClientEnd<C> {
+    stream: Rc<Stream<C>>,
+    /// The time that is left from then on, until handlers are interrupted.
+    grace: Option<Duration>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<C: AsyncRead + Unpin> ClientEnd<C> {
+    /// Interrupts the handlers of a client that has ended its side, since nothing shows whether it
+    /// waits for their answers or has gone. What they then return is sent.
+    ///
+    /// Over HTTP/2 the end of a side is the end of the connection.
+    fn tell(&mut self, requests: &Requests, cx: &mut Context<'_>) -> Result<(), BoxError> {
+        let is_waiting = !requests.running.borrow().is_empty() || requests.bodies.get() > 0;
+        if !is_waiting || requests.is_http2.get() {
+            return Ok(());
+        }
+        self.stream.look_ahead(cx)?;
+        if !self.stream.is_ended() || !self.is_gone(cx)? {
+            return Ok(());
+        }
+        for task in requests.tasks() {
+            // A handler that has not begun would be dropped: it is told later.
+            match task.was_stepped() {
+                true => task.request_cancel(Interrupted::cancelled(CLIENT_GONE)),
+                false => cx.waker().wake_by_ref(),
+            }
+        }
+        match requests.awaits_body_of_service() {
+            true => Err(CLIENT_GONE.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a client that has ended its side has had its time.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> Result<bool, Interrupted> {
+        let Some(grace) = self.grace else { return Ok(false) };
+        if !grace.is_zero() {
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(grace)));
+            if sleep.as_mut().poll(cx)?.is_pending() {
+                return Ok(false);
+            }
+            self.grace = Some(Duration::ZERO);
+        }
+        Ok(true)
     }
 }

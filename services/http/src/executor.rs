@@ -1,9 +1,11 @@
 //! hyper's executor: spawns tasks on the kernel.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
 use hyper::rt;
-use pikake_traps::Builder;
+use pikake_traps::{Builder, try_current};
 
 /// Starts hyper's background work as tasks of the current kernel.
 ///
@@ -18,7 +20,19 @@ pub struct Executor;
 impl<F: Future + 'static> rt::Executor<F> for Executor {
     #[track_caller]
     fn execute(&self, future: F) {
-        let work = async move { drop(future.await) };
-        Builder::new().name("http stream").spawn(work).detach();
+        Builder::new().spawn(work(future)).detach();
     }
+}
+
+/// A stream that waits is named; most end in their first step.
+async fn work<F: Future>(future: F) {
+    let mut future = pin!(future);
+    let work = poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        if let (Poll::Pending, Some(task)) = (&polled, try_current()) {
+            task.task_ref().set_name("http stream");
+        }
+        polled
+    });
+    drop(work.await);
 }

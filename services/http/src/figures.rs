@@ -1,11 +1,14 @@
 //! The figures of a kernel's servers.
 
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use http::StatusCode;
 use pikake_time::Ticks;
 use pikake_traps::figures::{Figure, Figures, Times};
-use pikake_traps::{elapsed_since, now};
+use pikake_traps::{TaskId, elapsed_since, now};
 
 /// The classes of status codes, from 100 on.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -14,6 +17,8 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Default)]
 pub(crate) struct ServerFigures {
     connections: Cell<u64>,
+    /// The addresses of the clients, by the tasks of their connections.
+    peers: RefCell<HashMap<TaskId, Rc<dyn Any>>>,
     running: Cell<u64>,
     responses: [Cell<u64>; CLASSES.len()],
     unanswered: Cell<u64>,
@@ -31,12 +36,20 @@ fn subtract(count: &Cell<u64>) {
 }
 
 impl ServerFigures {
-    pub(crate) fn connection_opened(&self) {
+    pub(crate) fn connection_opened(&self, task: TaskId, peer: Rc<dyn Any>) {
         add(&self.connections);
+        self.peers.borrow_mut().insert(task, peer);
     }
 
-    pub(crate) fn connection_closed(&self) {
+    pub(crate) fn connection_closed(&self, task: TaskId) {
         subtract(&self.connections);
+        let peer = self.peers.borrow_mut().remove(&task);
+        drop(peer);
+    }
+
+    /// The address of the client to whose connection this task belongs.
+    pub(crate) fn peer(&self, task: TaskId) -> Option<Rc<dyn Any>> {
+        self.peers.borrow().get(&task).cloned()
     }
 
     pub(crate) fn task_began(&self) {

@@ -5,15 +5,17 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::rc::Rc;
-use std::task::Poll;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use pikake_net::Listener;
-use pikake_traps::{Interrupted, TaskRef, WaitQueue, figures, park};
+use pikake_traps::{Interrupted, TaskRef, WaitQueue, figures, park, sleep};
 use slab::Slab;
 
 use crate::figures::ServerFigures;
-use crate::request::Requests;
+use crate::pace::Limits;
+use crate::request::{Order, Requests};
 
 /// An open connection.
 pub(crate) struct OpenConnection {
@@ -25,6 +27,8 @@ pub(crate) struct OpenConnection {
 /// The state that the accept loop, the connections and the server's future share.
 pub(crate) struct Gate {
     shut: Cell<bool>,
+    /// Whether connections take no more requests.
+    finishing: Cell<bool>,
     /// Whether the connections are dropped, so that none may begin.
     over: Cell<bool>,
     /// Whether the accept loop waits for a connection, not for room.
@@ -41,6 +45,7 @@ impl Gate {
     pub(crate) fn new() -> Self {
         Self {
             shut: Cell::default(),
+            finishing: Cell::default(),
             over: Cell::default(),
             accepting: Cell::default(),
             waiters: WaitQueue::default(),
@@ -50,11 +55,51 @@ impl Gate {
         }
     }
 
-    /// Starts the shutdown: connections take no more requests, and only those in the backlog are
-    /// accepted.
+    /// Starts the shutdown: only connections in the backlog are accepted, and those that have a
+    /// request take no more.
+    ///
+    /// A client may have sent a request that has not arrived. Over HTTP/1 the end of an idle
+    /// connection would leave that request without an answer. Over HTTP/2 many clients fail the
+    /// requests that they have prepared when they read of the end, and they prepare requests when
+    /// they read answers. So other connections go on for a moment: see [`finish`](Self::finish).
     pub(crate) fn shut(&self) {
         self.shut.set(true);
         self.waiters.wake(usize::MAX);
+        self.give_orders(|requests| {
+            requests.is_shut.set(true);
+            let is_used = !requests.running.borrow().is_empty();
+            if is_used {
+                requests.give_order(Order::Finish);
+            }
+            is_used
+        });
+    }
+
+    /// Has all connections take no more requests, but for the first one of a new connection.
+    pub(crate) fn finish(&self) {
+        self.finishing.set(true);
+        self.give_orders(|requests| {
+            requests.give_order(Order::Finish);
+            true
+        });
+    }
+
+    /// Lets `order` give orders, and wakes the connections for which it returns `true`.
+    fn give_orders(&self, order: impl Fn(&Requests) -> bool) {
+        let open = self.open.borrow();
+        let ordered = open.iter().filter(|(_, open)| order(&open.requests));
+        let tasks: Vec<_> = ordered.map(|(_, open)| open.task.waker()).collect();
+        drop(open);
+        tasks.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends connections whose clients have used up their time, for as long as there are any, or a
+    /// server.
+    pub(crate) async fn watch(gate: Weak<Self>, limits: Limits, interval: Duration) {
+        while sleep(interval).await.is_ok() {
+            let Some(gate) = gate.upgrade() else { return };
+            gate.give_orders(|requests| requests.check(&limits, interval));
+        }
     }
 
     /// Ends the accept loop at once, and connections that it has accepted and that have not begun.
@@ -69,6 +114,10 @@ impl Gate {
 
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.get()
+    }
+
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.finishing.get()
     }
 
     pub(crate) fn is_accepting(&self) -> bool {

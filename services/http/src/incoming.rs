@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body;
-use pikake_traps::Bound;
 
 use crate::request::RequestLine;
 
@@ -16,20 +16,27 @@ use crate::request::RequestLine;
 ///
 /// The body has no size limit: use `http_body_util::Limited`, or an extractor of axum, which has
 /// one. While a handler waits for the body, the client's time runs, see
-/// [`stall_timeout`](crate::Server::stall_timeout); on another thread than the server's, it does
-/// not.
+/// [`stall_timeout`](crate::Server::stall_timeout).
 ///
 /// # Errors
 ///
 /// Its frames fail with a [`hyper::Error`] if the client sends an invalid body or disconnects.
 pub struct Incoming {
     body: body::Incoming,
-    line: Bound<Rc<RequestLine>>,
+    /// `None` for a request without a body.
+    line: Option<Arc<RequestLine>>,
 }
 
 impl Incoming {
-    pub(crate) fn new(body: body::Incoming, line: Rc<RequestLine>) -> Self {
-        Self { body, line: Bound::new(line) }
+    pub(crate) fn new(body: body::Incoming, line: &Arc<RequestLine>) -> Self {
+        let line = (!body.is_end_stream()).then(|| line.clone());
+        Self { body, line }
+    }
+
+    fn note(&self, awaits_body: bool) {
+        if let Some(line) = &self.line {
+            line.awaits_body.store(awaits_body, Ordering::Relaxed);
+        }
     }
 }
 
@@ -42,9 +49,7 @@ impl Body for Incoming {
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if self.line.is_home() {
-            self.line.get().awaits_body.set(polled.is_pending());
-        }
+        self.note(polled.is_pending());
         polled
     }
 
@@ -59,9 +64,7 @@ impl Body for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if self.line.is_home() {
-            self.line.get().awaits_body.set(false);
-        }
+        self.note(false);
     }
 }
 

@@ -58,7 +58,7 @@ thread_local! {
 }
 
 /// Calls `work` with the thread's buffer; a nested call gets a new one.
-fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
+pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut scratch = FREE.take();
     scratch.resize(SCRATCH, 0);
     let result = work(&mut scratch);

@@ -6,7 +6,7 @@
 //! | a certificate | [`Server::tls`], with the feature `tls` |
 //! | several cores | [`serve_on_all`] |
 //! | handlers or state that are not `Send` | [`axum::local`] and [`axum::Local`], with the feature `axum` |
-//! | a request whose client's address or whose interruption matters | [`Peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
+//! | a request whose client's address or whose interruption matters | [`peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
 //! | a URL to ask for | [`Client`], with the feature `http-client` |
 //! | a client of hyper, or a server of your own | [`Io`], [`Executor`] and [`Timer`], hyper's runtime traits |
 //!
@@ -30,14 +30,15 @@
 //!
 //! ```text
 //!    listener ──▶ connection task ──▶ hyper ──▶ request task ──▶ the service
-//!                                       │            ▲
-//!                 the client has gone:  └── cancel ──┘  its await returns `Interrupted`,
-//!                 hyper drops its future                 and it may clean up, awaiting
+//!                        │                           ▲
+//!   the client has gone: └────────── cancel ─────────┘  its await returns `Interrupted`,
+//!                                                       and it may clean up, awaiting
 //! ```
 //!
-//! Other servers drop a handler at its current await when the client hangs up. This one interrupts
-//! the handler, which may clean up. A shutdown lets connections finish, then interrupts requests,
-//! then drops and reports the rest.
+//! The request's task begins inside the step of its connection, and most end there. Other servers
+//! drop a handler at its current await when the client hangs up. This one interrupts the handler,
+//! which may clean up. A shutdown lets connections finish, then interrupts requests, then drops and
+//! reports the rest.
 //!
 //! # Figures
 //!
@@ -89,10 +90,12 @@ mod incoming;
 mod io;
 mod on_all;
 mod pace;
+mod peer;
 mod reply;
 mod report;
 mod request;
 mod server;
+mod stream;
 mod timer;
 
 #[cfg(feature = "client")]
@@ -106,8 +109,9 @@ pub use incoming::Incoming;
 pub use io::Io;
 pub use on_all::{Reports, serve_on_all};
 pub use pace::MINIMUM_PACE;
+pub use peer::peer;
 pub use report::{Left, Report, ServeError};
-pub use request::{CLIENT_GONE, Peer};
+pub use request::CLIENT_GONE;
 pub use server::{
     CONNECTIONS, HARD_DEADLINE, HEADER_TIMEOUT, SOFT_DEADLINE, STALL_TIMEOUT, Server, serve,
 };

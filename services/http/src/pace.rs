@@ -24,17 +24,12 @@
 //! pings, earn none. A client that has *caught up* gets all of it back: a response is sent, or the
 //! client has all of one that goes on, and no other request waits for the client. A request that is
 //! begun, or reset, gets nothing back. So a client that stops, sends single bytes or asks for no
-//! answer is cut off, a slow one is not. The allowance is checked periodically, not at each change,
-//! so requests pay for counting only.
+//! answer is cut off, a slow one is not.
+//!
+//! One task of the server checks all its connections periodically ([`Gate`](crate::gate::Gate)).
+//! So requests pay for counting only, and idle connections for nothing.
 
-use std::cell::Cell;
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The rate at which a client earns the time that it takes, in bytes a second: a thousandth of a
 /// bad mobile connection's.
@@ -47,84 +42,6 @@ pub const MINIMUM_PACE: u32 = 500;
 /// How often an allowance is checked before it can run out.
 const CHECKS: u32 = 4;
 
-/// The bytes that a connection has moved.
-#[derive(Default)]
-pub(crate) struct Traffic {
-    /// Read and written.
-    pub(crate) moved: Cell<u64>,
-    /// Whether the client does not read what is to be written.
-    pub(crate) is_blocked: Cell<bool>,
-}
-
-/// A stream that counts the bytes read and written.
-pub(crate) struct Counted<S> {
-    pub(crate) stream: S,
-    pub(crate) traffic: Rc<Traffic>,
-}
-
-impl<S> Counted<S> {
-    fn count(&self, number: usize) {
-        let moved = &self.traffic.moved;
-        moved.set(moved.get() + number as u64);
-    }
-
-    fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.traffic.is_blocked.set(written.is_pending());
-        if let Poll::Ready(Ok(number)) = written {
-            self.count(number);
-        }
-        written
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        self.count(buffer.filled().len() - before);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, data);
-        self.count_written(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
-        self.count_written(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    // A TLS stream has taken what it encrypted, and waits here.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.traffic.is_blocked.set(flushed.is_pending());
-        flushed
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 /// How long a connection waits for its client; `None`: for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -134,6 +51,8 @@ pub(crate) struct Limits {
     pub(crate) stalled: Option<Duration>,
     /// At a shutdown, for another request.
     pub(crate) last: Duration,
+    /// From the end of the client's side to that of the handlers of its requests.
+    pub(crate) gone: Option<Duration>,
 }
 
 impl Limits {
@@ -141,12 +60,6 @@ impl Limits {
     pub(crate) fn interval(&self) -> Option<Duration> {
         let shortest = [self.idle, self.stalled].into_iter().flatten().min()?;
         Some((shortest / CHECKS).max(Duration::from_millis(1)))
-    }
-
-    /// The limits of an idle connection that hyper closes: one check later, the connection is cut
-    /// off.
-    pub(crate) fn while_closing(&self) -> Self {
-        Self { idle: self.interval(), ..*self }
     }
 }
 
@@ -162,9 +75,8 @@ pub(crate) enum Phase {
 }
 
 /// The time that a client has left.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    limits: Limits,
     /// Without a request.
     idle: Duration,
     /// During requests.
@@ -173,15 +85,18 @@ pub(crate) struct Allowance {
     moved: u64,
 }
 
-impl Allowance {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, idle: Duration::MAX, stalled: Duration::MAX, moved: 0 }
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { idle: Duration::MAX, stalled: Duration::MAX, moved: 0 }
     }
+}
 
+impl Allowance {
     /// Spends the time `passed` if the connection awaits its client, and returns whether the
     /// allowance is used up.
     pub(crate) fn spend(
         &mut self,
+        limits: &Limits,
         passed: Duration,
         phase: Phase,
         moved: u64,
@@ -195,10 +110,10 @@ impl Allowance {
             self.idle = Duration::MAX;
         }
         let (left, limit, earned) = match phase {
-            Phase::Idle => (&mut self.idle, self.limits.idle, Duration::ZERO),
+            Phase::Idle => (&mut self.idle, limits.idle, Duration::ZERO),
             Phase::AwaitsClient => {
                 let earned = Duration::from_secs_f64(bytes as f64 / f64::from(MINIMUM_PACE));
-                (&mut self.stalled, self.limits.stalled, earned)
+                (&mut self.stalled, limits.stalled, earned)
             }
             Phase::AwaitsServer => return false,
         };
@@ -217,14 +132,17 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn allowance() -> Allowance {
-        Allowance::new(Limits { idle: Some(4 * SECOND), stalled: Some(8 * SECOND), last: SECOND })
-    }
+    const LIMITS: Limits = Limits {
+        idle: Some(Duration::from_secs(4)),
+        stalled: Some(Duration::from_secs(8)),
+        last: SECOND,
+        gone: None,
+    };
 
     /// The second at which a phase uses up the allowance, with this many bytes a second.
     fn lasts(phase: Phase, bytes: u64) -> Option<u64> {
-        let mut allowance = allowance();
-        (1..100).find(|second| allowance.spend(SECOND, phase, second * bytes, false))
+        let mut allowance = Allowance::default();
+        (1..100).find(|second| allowance.spend(&LIMITS, SECOND, phase, second * bytes, false))
     }
 
     #[test]
@@ -248,20 +166,20 @@ mod tests {
 
     #[test]
     fn burst_earns_at_most_one_allowance() {
-        let mut allowance = allowance();
-        let mut spend = |moved| allowance.spend(SECOND, Phase::AwaitsClient, moved, false);
+        let mut allowance = Allowance::default();
+        let mut spend = |moved| allowance.spend(&LIMITS, SECOND, Phase::AwaitsClient, moved, false);
         assert!(!spend(1_000_000));
         assert_eq!((1..100).find(|_| spend(1_000_000)), Some(8));
     }
 
     #[test]
     fn client_that_catches_up_gets_its_allowance_back() {
-        let mut allowance = allowance();
+        let mut allowance = Allowance::default();
         for _ in 0..10 {
-            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsClient, 0, false));
-            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsClient, 0, true));
-            assert!(!allowance.spend(3 * SECOND, Phase::Idle, 0, true));
-            assert!(!allowance.spend(3 * SECOND, Phase::Idle, 0, false));
+            assert!(!allowance.spend(&LIMITS, 3 * SECOND, Phase::AwaitsClient, 0, false));
+            assert!(!allowance.spend(&LIMITS, 3 * SECOND, Phase::AwaitsClient, 0, true));
+            assert!(!allowance.spend(&LIMITS, 3 * SECOND, Phase::Idle, 0, true));
+            assert!(!allowance.spend(&LIMITS, 3 * SECOND, Phase::Idle, 0, false));
         }
     }
 
@@ -269,19 +187,21 @@ mod tests {
     /// connection.
     #[test]
     fn stalled_allowance_survives_other_phases() {
-        let mut allowance = allowance();
+        let mut allowance = Allowance::default();
         let phases = [Phase::AwaitsClient, Phase::Idle, Phase::AwaitsServer].into_iter().cycle();
-        let ends = phases.take(100).position(|phase| allowance.spend(3 * SECOND, phase, 0, false));
+        let ends = phases
+            .take(100)
+            .position(|phase| allowance.spend(&LIMITS, 3 * SECOND, phase, 0, false));
         assert_eq!(ends, Some(9));
     }
 
     #[test]
     fn unlimited_phases_are_not_checked() {
-        let mut limits = Limits { idle: None, stalled: None, last: SECOND };
+        let mut limits = Limits { idle: None, stalled: None, last: SECOND, gone: None };
         assert_eq!(limits.interval(), None);
         limits.stalled = Some(4 * SECOND);
         assert_eq!(limits.interval(), Some(SECOND));
-        let mut allowance = Allowance::new(limits);
-        assert!((1..100).all(|_| !allowance.spend(SECOND, Phase::Idle, 0, false)));
+        let mut allowance = Allowance::default();
+        assert!((1..100).all(|_| !allowance.spend(&limits, SECOND, Phase::Idle, 0, false)));
     }
 }

@@ -1,9 +1,9 @@
-//! The body of a response, which records whether the client keeps it waiting.
+//! The body of a response, which counts what the client has not read.
 //!
 //! hyper asks a body for its parts and keeps each until it is written. A body that has no part
-//! ready while none is kept waits for the server; any other waits for the client.
+//! ready waits for the server; one whose parts hyper keeps, or that hyper does not ask, waits for
+//! the client.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -11,60 +11,34 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::header::CONTENT_LENGTH;
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use crate::request::Requests;
 
-/// A response that is being sent: until hyper has dropped its body and all its parts.
+/// A response that is being sent: until hyper has dropped its body.
 struct Sending {
     requests: Rc<Requests>,
     /// Whether hyper has asked for a part, and none was ready.
-    is_asked: Cell<bool>,
-    /// The parts that hyper keeps.
-    kept: Cell<usize>,
-    is_due: Cell<bool>,
-    /// The bytes that hyper takes before it asks no more, if the response has a length.
-    left: Cell<Option<u64>>,
+    is_due: bool,
     /// Whether hyper has all parts.
-    is_complete: Cell<bool>,
-    /// Whether hyper dropped a part before it was written.
-    is_cut: Cell<bool>,
+    is_complete: bool,
+    /// The parts of the connection that hyper had dropped unwritten when this response began.
+    cut_before: u64,
 }
 
 impl Sending {
-    fn new(requests: &Rc<Requests>, left: Option<u64>, is_complete: bool) -> Self {
-        requests.replies.set(requests.replies.get() + 1);
-        Self {
-            requests: requests.clone(),
-            is_asked: Cell::default(),
-            kept: Cell::default(),
-            is_due: Cell::default(),
-            left: Cell::new(left),
-            is_complete: Cell::new(is_complete || left == Some(0)),
-            is_cut: Cell::default(),
-        }
+    fn new(requests: &Rc<Requests>, is_complete: bool) -> Self {
+        requests.bodies.set(requests.bodies.get() + 1);
+        let cut_before = requests.parts_cut.get();
+        Self { requests: requests.clone(), is_due: false, is_complete, cut_before }
     }
 
-    /// Notes a frame that hyper gets.
-    fn note_frame<D: Buf>(&self, frame: &Frame<D>, is_last: bool) {
-        let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-        self.left.set(self.left.get().map(|left| left.saturating_sub(length)));
-        self.is_complete.set(is_last || self.left.get() == Some(0));
-    }
-
-    fn set_asked(&self, is_asked: bool) {
-        self.is_asked.set(is_asked);
-        self.update();
-    }
-
-    fn update(&self) {
-        let is_due = self.is_asked.get() && self.kept.get() == 0;
-        if self.is_due.replace(is_due) != is_due {
-            let due = &self.requests.replies_due;
+    fn set_due(&mut self, is_due: bool) {
+        if std::mem::replace(&mut self.is_due, is_due) != is_due {
+            let due = &self.requests.bodies_due;
             due.set(if is_due { due.get() + 1 } else { due.get() - 1 });
-            if is_due && !self.is_cut.get() {
+            if is_due {
                 self.requests.note_progress();
             }
         }
@@ -73,9 +47,13 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.set_asked(false);
-        self.requests.replies.set(self.requests.replies.get() - 1);
-        if self.is_complete.get() && !self.is_cut.get() {
+        self.set_due(false);
+        self.requests.bodies.set(self.requests.bodies.get() - 1);
+        // Over HTTP/1, hyper does not ask whether a body has more than the announced bytes, and no
+        // request is reset.
+        let is_complete = self.is_complete || !self.requests.is_http2.get();
+        // If a part was cut, it may have been this response's.
+        if is_complete && self.cut_before == self.requests.parts_cut.get() {
             self.requests.note_progress();
         }
     }
@@ -87,7 +65,7 @@ pin_project_lite::pin_project! {
     pub(crate) struct Reply<B> {
         #[pin]
         own: Option<B>,
-        sending: Rc<Sending>,
+        sending: Sending,
     }
 }
 
@@ -101,16 +79,14 @@ impl<B: Body> Reply<B> {
         // hyper does not ask these for their parts.
         let has_no_body = method == Method::HEAD
             || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let length = response.headers().get(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         response.map(|body| {
-            let sending = Sending::new(requests, length, has_no_body || body.is_end_stream());
-            Self { own: Some(body), sending: Rc::new(sending) }
+            let sending = Sending::new(requests, has_no_body || body.is_end_stream());
+            Self { own: Some(body), sending }
         })
     }
 
     pub(crate) fn empty(status: StatusCode, requests: &Rc<Requests>) -> Response<Self> {
-        let sending = Rc::new(Sending::new(requests, None, true));
+        let sending = Sending::new(requests, true);
         let mut response = Response::new(Self { own: None, sending });
         *response.status_mut() = status;
         response
@@ -134,14 +110,14 @@ impl<B: Body> Body for Reply<B> {
         let mut this = self.project();
         let Some(mut body) = this.own.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let polled = body.as_mut().poll_frame(cx);
-        let sending = &*this.sending;
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            sending.note_frame(frame, body.is_end_stream());
-        } else if let Poll::Ready(None) = polled {
-            sending.is_complete.set(true);
-        }
-        sending.set_asked(polled.is_pending());
-        polled.map_ok(|frame| frame.map_data(|data| Part::new(data, sending)))
+        let sending = this.sending;
+        sending.is_complete = match &polled {
+            Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
+            Poll::Ready(None) => true,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+        };
+        sending.set_due(polled.is_pending());
+        polled.map_ok(|frame| frame.map_data(|data| Part::new(data, &sending.requests)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -156,22 +132,23 @@ impl<B: Body> Body for Reply<B> {
 /// A part of a response, dropped by hyper when it is written or its stream is reset.
 pub(crate) struct Part<D: Buf> {
     data: D,
-    sending: Rc<Sending>,
+    requests: Rc<Requests>,
 }
 
 impl<D: Buf> Part<D> {
-    fn new(data: D, sending: &Rc<Sending>) -> Self {
-        sending.kept.set(sending.kept.get() + 1);
-        Self { data, sending: sending.clone() }
+    fn new(data: D, requests: &Rc<Requests>) -> Self {
+        requests.parts.set(requests.parts.get() + 1);
+        Self { data, requests: requests.clone() }
     }
 }
 
 impl<D: Buf> Drop for Part<D> {
     fn drop(&mut self) {
-        let Self { data, sending } = self;
-        sending.is_cut.set(sending.is_cut.get() || data.has_remaining());
-        sending.kept.set(sending.kept.get() - 1);
-        sending.update();
+        self.requests.parts.set(self.requests.parts.get() - 1);
+        match self.data.has_remaining() {
+            true => self.requests.parts_cut.set(self.requests.parts_cut.get() + 1),
+            false => self.requests.note_progress(),
+        }
     }
 }
 

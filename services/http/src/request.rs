@@ -5,7 +5,10 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body;
@@ -18,7 +21,7 @@ use tower_service::Service;
 use crate::BoxError;
 use crate::figures::ServerFigures;
 use crate::incoming::Incoming;
-use crate::pace::Phase;
+use crate::pace::{Allowance, Limits, Phase};
 use crate::reply::Reply;
 
 /// The reason with which a request's task is cancelled when its client hangs up or resets the
@@ -27,22 +30,6 @@ pub const CLIENT_GONE: &str = "the client has gone";
 
 /// The name of the tasks that answer requests.
 const REQUEST_NAME: &str = "http request";
-
-/// The client's address, in the extensions of a request.
-///
-/// # Examples
-///
-/// ```
-/// use http::Request;
-/// use pikake::http::Peer;
-/// use std::net::SocketAddr;
-///
-/// fn peer<B>(request: &Request<B>) -> Option<SocketAddr> {
-///     request.extensions().get().map(|Peer(address)| *address)
-/// }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Peer<A>(pub A);
 
 /// How many requests of one connection may run at a time, including those that clean up after a
 /// reset. Clients need no more, and without a limit, HTTP/2's "rapid reset" would start any number
@@ -53,8 +40,9 @@ pub(crate) const REQUESTS: u32 = 200;
 pub(crate) struct RequestLine {
     method: Method,
     uri: Uri,
-    /// Whether the handler waits for a part of the body.
-    pub(crate) awaits_body: Cell<bool>,
+    /// Whether the handler waits for a part of the body. Relaxed: only the thread of the server
+    /// decides by it, and a body is rarely read on another one.
+    pub(crate) awaits_body: AtomicBool,
 }
 
 impl fmt::Display for RequestLine {
@@ -65,49 +53,76 @@ impl fmt::Display for RequestLine {
 
 /// A request whose task has not ended.
 pub(crate) struct Running {
-    pub(crate) task: TaskRef,
-    pub(crate) line: Rc<RequestLine>,
+    /// `None` during the first step.
+    task: Option<TaskRef>,
+    pub(crate) line: Arc<RequestLine>,
 }
 
-/// The requests of one connection.
+impl Running {
+    fn awaits_body(&self) -> bool {
+        self.line.awaits_body.load(Ordering::Relaxed)
+    }
+}
+
+/// What a connection is told to do at its next step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// To take no more requests, and to tell the client.
+    Finish,
+    /// To end, for this reason.
+    End(&'static str),
+}
+
+/// The requests of one connection, and what is counted of them.
+#[derive(Default)]
 pub(crate) struct Requests {
     figures: Rc<ServerFigures>,
     pub(crate) running: RefCell<Slab<Running>>,
     /// Woken when a request ends.
     ended_one: WaitQueue,
-    /// How many requests have begun.
-    pub(crate) begun: Cell<u64>,
     pub(crate) answered: Cell<u64>,
     /// Whether a request came by HTTP/2.
     pub(crate) is_http2: Cell<bool>,
-    /// How many responses are being sent.
-    pub(crate) replies: Cell<usize>,
+    pub(crate) order: Cell<Option<Order>>,
+    /// Whether the server is being shut down.
+    pub(crate) is_shut: Cell<bool>,
+    /// The bytes read and written.
+    pub(crate) moved: Cell<u64>,
+    /// Whether the client does not read what is to be written.
+    pub(crate) is_blocked: Cell<bool>,
+    /// The bodies of responses that hyper has.
+    pub(crate) bodies: Cell<usize>,
     /// How many of these wait for the server.
-    pub(crate) replies_due: Cell<usize>,
+    pub(crate) bodies_due: Cell<usize>,
+    /// The parts of bodies that hyper has and has not written.
+    pub(crate) parts: Cell<usize>,
+    /// The parts that hyper has dropped unwritten.
+    pub(crate) parts_cut: Cell<u64>,
     /// Whether the client has caught up since the last check: it has all that the server gave, and
     /// no request waits for it.
-    pub(crate) is_caught_up: Cell<bool>,
+    is_caught_up: Cell<bool>,
+    /// The time that the client has left; `None` before the connection carries HTTP.
+    allowance: Cell<Option<Allowance>>,
+    /// Whether the connection was told to finish since no request came in time.
+    is_closing: Cell<bool>,
 }
 
 impl Requests {
     /// The requests of a new connection.
     pub(crate) fn new(figures: Rc<ServerFigures>) -> Self {
-        Self {
-            figures,
-            running: RefCell::default(),
-            ended_one: WaitQueue::default(),
-            begun: Cell::default(),
-            answered: Cell::default(),
-            is_http2: Cell::default(),
-            replies: Cell::default(),
-            replies_due: Cell::default(),
-            is_caught_up: Cell::default(),
+        Self { figures, ..Self::default() }
+    }
+
+    /// Gives an order, which does not replace an order to end.
+    pub(crate) fn give_order(&self, order: Order) {
+        if !matches!(self.order.get(), Some(Order::End(_))) {
+            self.order.set(Some(order));
         }
     }
 
     /// The tasks that run, collected so that `running` is not borrowed while they are cancelled.
     pub(crate) fn tasks(&self) -> Vec<TaskRef> {
-        self.running.borrow().iter().map(|(_, running)| running.task.clone()).collect()
+        self.running.borrow().iter().filter_map(|(_, running)| running.task.clone()).collect()
     }
 
     pub(crate) fn cancel_all(&self, reason: &str) {
@@ -117,27 +132,71 @@ impl Requests {
     }
 
     /// For which side the connection waits.
-    pub(crate) fn phase(&self) -> Phase {
+    fn phase(&self) -> Phase {
         let running = self.running.borrow();
-        let awaits_handler = |running: &Running| !running.line.awaits_body.get();
-        if self.replies_due.get() > 0 || running.iter().any(|(_, running)| awaits_handler(running))
-        {
+        let unread = self.parts.get() > 0;
+        let is_blocked = self.is_blocked.get();
+        let is_due = self.bodies_due.get() > 0 && !(is_blocked && unread);
+        // What hyper has copied and not written is a response over HTTP/1.
+        let is_sending = unread || self.bodies.get() > 0 || is_blocked && !self.is_http2.get();
+        if is_due || running.iter().any(|(_, running)| !running.awaits_body()) {
             Phase::AwaitsServer
-        } else if !running.is_empty() || self.replies.get() > 0 {
+        } else if !running.is_empty() || is_sending {
             Phase::AwaitsClient
         } else {
             Phase::Idle
         }
     }
 
-    /// Records that a response is sent, or that the client has all of one that goes on.
+    /// Whether a response has begun and waits for its service, and the client has all of it so far.
+    pub(crate) fn awaits_body_of_service(&self) -> bool {
+        self.bodies_due.get() > 0 && self.parts.get() == 0 && !self.is_blocked.get()
+    }
+
+    /// Records that a response is sent, or that the client has all of one that goes on, unless
+    /// others are not read.
     pub(crate) fn note_progress(&self) {
-        if self.is_caught_up.get() || self.replies.get() > self.replies_due.get() {
-            return;
+        let is_read = self.parts.get() == 0 && self.bodies.get() == self.bodies_due.get();
+        if is_read && !self.is_caught_up.get() {
+            let running = self.running.borrow();
+            let awaits_client = running.iter().any(|(_, running)| running.awaits_body());
+            self.is_caught_up.set(!awaits_client);
         }
-        let running = self.running.borrow();
-        let awaits_client = running.iter().any(|(_, running)| running.line.awaits_body.get());
-        self.is_caught_up.set(!awaits_client);
+    }
+
+    /// The connection carries HTTP from now on.
+    pub(crate) fn begin_checks(&self) {
+        self.allowance.set(Some(Allowance::default()));
+    }
+
+    /// Checks whether the client has used up its time, and then gives the connection an order. The
+    /// last check was an interval ago. Returns whether there is an order.
+    pub(crate) fn check(&self, limits: &Limits, interval: Duration) -> bool {
+        let Some(mut allowance) = self.allowance.get() else { return false };
+        let is_closing = self.is_closing.get();
+        // An idle connection that was told to finish has one more interval.
+        let idle = if is_closing { Some(interval) } else { limits.idle };
+        let limits = Limits { idle, ..*limits };
+        let phase = self.phase();
+        let is_caught_up = self.is_caught_up.take();
+        let is_over = allowance.spend(&limits, interval, phase, self.moved.get(), is_caught_up);
+        self.allowance.set(Some(allowance));
+        if !is_over {
+            return false;
+        }
+        self.give_order(match phase {
+            // hyper closes the connection in order, with a GOAWAY over HTTP/2.
+            Phase::Idle if !is_closing => {
+                self.is_closing.set(true);
+                self.begin_checks();
+                Order::Finish
+            }
+            Phase::Idle => Order::End("the client sent no request in time"),
+            Phase::AwaitsClient | Phase::AwaitsServer => {
+                Order::End("the client neither sent its request nor read the response in time")
+            }
+        });
+        true
     }
 
     /// Waits until no request runs.
@@ -164,18 +223,16 @@ impl Drop for RequestGuard {
     }
 }
 
-/// The service for hyper: each call spawns a task.
-pub(crate) struct RequestService<S, A> {
+/// The service for hyper: each call spawns a task, which begins at once.
+pub(crate) struct RequestService<S> {
     pub(crate) service: S,
-    pub(crate) peer: A,
     pub(crate) requests: Rc<Requests>,
 }
 
-impl<S, A, B> hyper::service::Service<Request<body::Incoming>> for RequestService<S, A>
+impl<S, B> hyper::service::Service<Request<body::Incoming>> for RequestService<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
-    A: Clone + Send + Sync + 'static,
     B: Body + 'static,
 {
     type Response = Response<Reply<B>>;
@@ -184,32 +241,38 @@ where
 
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
-        requests.begun.set(requests.begun.get() + 1);
         let began = requests.figures.request_began();
         requests.is_http2.set(request.version() == Version::HTTP_2);
-        let line = Rc::new(RequestLine {
+        let line = Arc::new(RequestLine {
             method: request.method().clone(),
             uri: request.uri().clone(),
-            awaits_body: Cell::default(),
+            awaits_body: AtomicBool::default(),
         });
         if requests.running.borrow().len() >= REQUESTS as usize {
             return ResponseFuture { task: None, requests, line, began };
         }
-        let mut request = request.map(|body| Incoming::new(body, line.clone()));
-        request.extensions_mut().insert(Peer(self.peer.clone()));
-        let mut service = self.service.clone();
-        let key = requests.running.borrow().vacant_key();
-        let place = RequestGuard { requests: requests.clone(), key };
+        let mut task = Builder::new();
+        if requests.is_shut.get() {
+            // The client learns of the shutdown before it has the answer.
+            requests.give_order(Order::Finish);
+        } else {
+            task = task.eager();
+        }
+        let key = requests.running.borrow_mut().insert(Running { task: None, line: line.clone() });
         requests.figures.task_began();
-        let task = Builder::new().name(REQUEST_NAME).spawn(async move {
+        let place = RequestGuard { requests: requests.clone(), key };
+        let request = request.map(|body| Incoming::new(body, &line));
+        let mut service = self.service.clone();
+        let task = task.spawn(async move {
             let _place = place;
             poll_fn(|cx| service.poll_ready(cx)).await?;
             service.call(request).await
         });
-        // A kernel that shuts down ends a spawned task at once.
         if !task.is_finished() {
-            let running = Running { task: task.task_ref().clone(), line: line.clone() };
-            requests.running.borrow_mut().insert(running);
+            task.task_ref().set_name(REQUEST_NAME);
+            if let Some(running) = requests.running.borrow_mut().get_mut(key) {
+                running.task = Some(task.task_ref().clone());
+            }
         }
         ResponseFuture { task: Some(task), requests, line, began }
     }
@@ -220,7 +283,7 @@ where
 pub(crate) struct ResponseFuture<B, E> {
     task: Option<Task<Result<Response<B>, E>>>,
     requests: Rc<Requests>,
-    line: Rc<RequestLine>,
+    line: Arc<RequestLine>,
     /// When the request has begun, if it is timed.
     began: Option<Ticks>,
 }

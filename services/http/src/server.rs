@@ -61,16 +61,27 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 /// awaited.
 ///
 /// The service is any [`tower_service::Service`], such as an `axum::Router`. Each request calls a
-/// clone of the service, in a task of its own. When the client goes away, that task is cancelled
-/// with the reason [`CLIENT_GONE`](crate::CLIENT_GONE): its await returns
-/// [`Interrupted`](pikake_traps::Interrupted), and it may clean up; until it has ended, its
-/// connection counts as open. A handler that panics gives the status 500, and the panic is logged.
+/// clone of the service, in a task of its own, which begins inside the step of its connection
+/// ([`eager`](pikake_traps::Builder::eager)). So a request whose handler does not wait is one step,
+/// and a handler that computes for long before it waits delays the other requests. A handler that
+/// panics gives the status 500, and the panic is logged.
 ///
 /// An `axum::Router` without a state makes its routes anew for each request, unless
 /// `with_state(())` was called.
 ///
 /// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps
 /// its connections has to set `TCP_NODELAY` itself.
+///
+/// # When the client goes away
+///
+/// The task of the request is cancelled with the reason [`CLIENT_GONE`](crate::CLIENT_GONE): its
+/// await returns [`Interrupted`](pikake_traps::Interrupted), and it may clean up, awaiting; until
+/// it has ended, its connection counts as open. Over HTTP/1, a client that ends its side of the
+/// connection may have gone, or wait for the answer. A handler should therefore end its work in
+/// good order and return soon, with what it has or with an error status: what it returns is sent,
+/// and nobody reads it if the client has gone. A handler that must not be interrupted awaits in a
+/// [`shield`](pikake_traps::shield). [`client_end_grace`](Server::client_end_grace) gives handlers
+/// more time.
 ///
 /// # Limits
 ///
@@ -147,6 +158,7 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
             idle: Some(HEADER_TIMEOUT),
             stalled: Some(STALL_TIMEOUT),
             last: LAST_REQUEST,
+            gone: Some(Duration::ZERO),
         },
         handshake: Ok(Plain),
         soft: SOFT_DEADLINE,
@@ -243,6 +255,20 @@ impl<L, S, H> Server<L, S, H> {
         self
     }
 
+    /// Sets how long after the end of its client's side of the connection a handler of HTTP/1 is
+    /// interrupted with [`CLIENT_GONE`](crate::CLIENT_GONE): at once by default. `None`: not at
+    /// all.
+    ///
+    /// A client that has gone looks like one that has sent its request, ended its side, and waits
+    /// for the answer: `printf 'GET / HTTP/1.0\r\n\r\n' | nc -N` does that. So what the handler
+    /// returns after the interruption is sent, and so is a response that is being sent. One that
+    /// waits for its service is ended at that time, with its connection. A reset of the connection,
+    /// and its end over HTTP/2, interrupt handlers at once, and no answer is sent.
+    pub fn client_end_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.limits.gone = grace.into();
+        self
+    }
+
     /// Shuts the server down when this future completes; the server then returns its report.
     pub fn shutdown_when(self, asked: impl Future<Output = ()> + 'static) -> Self {
         Self { asked: Some(Box::pin(asked)), ..self }
@@ -305,6 +331,11 @@ where
             let accepting = pikake_net::serve(listener, connections, handler);
             let mut accepting =
                 Builder::new().name("http server").spawn(accepting).cancel_on_drop();
+            // Connections may go on without the server, and then within their limits.
+            let watching = limits.interval().map(|interval| {
+                let watching = Gate::watch(Rc::downgrade(&gate), limits, interval);
+                Builder::new().name("http limits").spawn(watching)
+            });
             let mut asked = asked.unwrap_or_else(|| Box::pin(pending()));
             let ended = poll_fn(|cx| match Pin::new(&mut accepting).poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -332,7 +363,11 @@ where
                 // Without room, closing the listener at once resets the connections in the backlog.
                 drop(open.take());
             }
-            Ok(Report { ended_by, ..gate.end(&mut accepting, soft, hard).await })
+            let report = gate.end(&mut accepting, limits.last, soft, hard).await;
+            if let Some(watching) = watching {
+                watching.request_cancel("the server has ended");
+            }
+            Ok(Report { ended_by, ..report })
         })
     }
 }

@@ -4,6 +4,7 @@
 //! cell, and how references are counted.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -17,7 +18,7 @@ use std::task::Context;
 use super::flags::{Exit, Flags};
 use super::locals::LocalKey;
 use super::sub_wait::List;
-use super::{Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, allocate, end_local_side};
+use super::{Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, allocate, end_local_side, fill};
 use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
@@ -35,23 +36,35 @@ pub struct TaskRef {
     _home: PhantomData<*const ()>,
 }
 
-impl TaskRef {
-    /// Builds a task's cell. The caller then passes the task to the kernel behind `home`.
-    #[inline]
-    pub(crate) fn new<F>(
-        future: F,
+/// A task's cell without its future, which is then moved once: it may be large.
+#[must_use = "the cell is lost unless it is filled"]
+pub(crate) struct NewTask<F> {
+    header: NonNull<Header>,
+    future: PhantomData<F>,
+}
+
+impl<F: Future + 'static> NewTask<F> {
+    #[inline(always)]
+    pub(crate) fn new(
         home: &LocalHome,
         name: Option<Box<str>>,
         spawned_at: &'static Location<'static>,
         parent: Option<TaskId>,
-    ) -> Self
-    where
-        F: Future + 'static,
-    {
-        let header = allocate(future, home, name, spawned_at, parent);
-        Self { header, _home: PhantomData }
+    ) -> Self {
+        let header = allocate::<F>(home, name, spawned_at, parent);
+        Self { header, future: PhantomData }
     }
 
+    /// The task. The caller then passes it to the kernel behind the home.
+    #[inline(always)]
+    pub(crate) fn fill(self, future: F) -> TaskRef {
+        // SAFETY: `new` has allocated the cell for this type, and `self` is used up.
+        unsafe { fill(self.header, future) };
+        TaskRef { header: self.header, _home: PhantomData }
+    }
+}
+
+impl TaskRef {
     /// A task by the pointer in a waker, if the task has not ended. The reference is not counted,
     /// and not dropped.
     ///
@@ -332,6 +345,14 @@ impl TaskRef {
     /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         self.header().name()
+    }
+
+    /// Names a task that has no name. For services that name their tasks only if these wait, since
+    /// a name costs memory.
+    pub fn set_name(&self, name: &'static str) {
+        if self.cold().name.set(Cow::Borrowed(name)).is_ok() {
+            self.flags().set(Flags::NAMED);
+        }
     }
 
     /// The number of the task, as `task 3`, with its name if it has one, as ``task 3 `reader` ``.

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use shuttle::thread::{self, ThreadId};
 
-use super::reference::TaskRef;
+use super::reference::{NewTask, TaskRef};
 use super::{Header, TaskCell, VTable, receive_wake};
 use crate::home::{Home, LocalHome, Message};
 use crate::home_tests::{Driver, check};
@@ -58,7 +58,7 @@ unsafe fn note_freed(header: NonNull<Header>) {
 /// A task whose cell is watched.
 fn task(home: &LocalHome, drops: &Arc<AtomicUsize>) -> TaskRef {
     let subject = Subject { drops: drops.clone(), home: thread::current().id() };
-    let task = TaskRef::new(subject, home, None, Location::caller(), None);
+    let task = NewTask::new(home, None, Location::caller(), None).fill(subject);
     let header = task.address().as_ptr();
     // SAFETY: the cell was just made, and nothing else looks at it now.
     unsafe { (*header).shared.vtable = &WATCHED };

@@ -3,7 +3,7 @@
 use std::task::Context;
 use std::thread;
 
-use super::{Local, Quotas};
+use super::Local;
 use crate::cause::Cause;
 use crate::cause::rules::apply_rules_after_step;
 use crate::cell::flags::{Exit, Flags};
@@ -11,7 +11,7 @@ use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::seen::SeenWait;
-use crate::step::Step;
+use crate::step::{Quotas, Step};
 
 /// The number of steps that may go on, one inside the other. A task that would begin at once inside
 /// the last one begins later: each such step is on the thread's stack.

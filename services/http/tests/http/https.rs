@@ -8,15 +8,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Extension;
 use axum::http::Version;
 use axum::routing::get;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
+use pikake::http::axum::Peer;
 use pikake::http::axum::local;
-use pikake::http::{ALPN, Executor, Io, Peer, Report, ServeError, serve};
+use pikake::http::{ALPN, Executor, Io, Report, ServeError, serve};
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector, TlsStream};
 use pikake::net::{Listener, MemoryStream, TcpListener, TcpStream};
 use pikake::sync::Event;
@@ -44,7 +44,7 @@ struct Site {
     server: Task<Result<Report, ServeError>>,
 }
 
-async fn hello(version: Version, Extension(Peer(peer)): Extension<Peer<SocketAddr>>) -> String {
+async fn hello(version: Version, Peer(peer): Peer<SocketAddr>) -> String {
     format!("{version:?} from {}", peer.ip())
 }
 
@@ -129,6 +129,44 @@ async fn speaks_both_versions() {
     assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{refused}");
     let report = site.end().await;
     assert_eq!((report.answered, report.interrupted.len()), (4, 0));
+}
+
+/// A client that ends its side of TLS with its request.
+async fn half_closed(site: &Site, path: &str) -> String {
+    let stream = site.connect("localhost", &["http/1.1"]).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.finish().await.unwrap();
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        all.extend(&buffer[..length]);
+    }
+    String::from_utf8(all).unwrap()
+}
+
+async fn half_closed_requests(count: usize) {
+    let site = site(100).await;
+    for (path, body) in [("/", "from 127.0.0.1"), ("/slow", "interrupted")] {
+        let clients = (0..count).map(|_| half_closed(&site, path));
+        for answer in futures::future::join_all(clients).await {
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+            assert!(answer.ends_with(body), "{path}: {answer}");
+        }
+    }
+    site.end().await;
+}
+
+#[test]
+fn half_closed_requests_are_answered() {
+    pikake::run(async {
+        let test = future_wait(half_closed_requests(50));
+        timeout_after(20 * SECOND, test).await.unwrap().unwrap();
+    });
+}
+
+#[pikake::sim(seeds = 10)]
+async fn half_closed_requests_are_answered_in_any_order() {
+    half_closed_requests(2).await;
 }
 
 #[pikake::sim(seeds = 3)]

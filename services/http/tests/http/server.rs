@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Extension;
 use axum::http::header::CONTENT_LENGTH;
 use axum::routing::get;
 use bytes::Bytes;
@@ -16,7 +15,8 @@ use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
-use pikake::http::{CLIENT_GONE, Executor, Io, Peer, Report, SHUTTING_DOWN, ServeError, serve};
+use pikake::http::axum::{Peer, local};
+use pikake::http::{CLIENT_GONE, Executor, Io, Report, SHUTTING_DOWN, ServeError, serve};
 use pikake::net::{Listener, TcpListener, TcpStream};
 use pikake::sync::Event;
 use pikake::{Bound, Interrupted, Task, future_wait, shield, sleep, spawn, timed, timeout_after};
@@ -74,8 +74,7 @@ fn router(seen: Seen) -> Router {
         })
     };
     let slow = || Bound::future(async { sleep(MOMENT).await.map_or("told", |()| "slow") });
-    let peer =
-        async |Extension(Peer(peer)): Extension<Peer<std::net::SocketAddr>>| peer.to_string();
+    let peer = async |Peer(peer): Peer<std::net::SocketAddr>| peer.to_string();
     Router::new()
         .route("/", get(async || "hello"))
         .route("/hang", get(hang))
@@ -361,4 +360,113 @@ async fn used_connection_is_not_idle_if_responses_have_a_length() {
         sleep(3 * SECOND).await.unwrap();
     }
     server.abort();
+}
+
+/// A client that has sent its request and ended its side of the connection.
+async fn half_closed(address: std::net::SocketAddr, path: &str) -> String {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        answer.extend(&buffer[..length]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn half_closed_requests_are_answered() {
+    run(async || {
+        let site = site().await;
+        for path in ["/", "/hang"] {
+            let clients = (0..50).map(|_| half_closed(site.address, path));
+            for answer in futures::future::join_all(clients).await {
+                assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+                let body = if path == "/" { "hello" } else { "cut short" };
+                assert!(answer.ends_with(body), "{path}: {answer}");
+            }
+        }
+        assert!(half_closed(site.address, "/panic").await.starts_with("HTTP/1.1 500"));
+        let told = format!("cleaned up after: cancelled: {CLIENT_GONE}");
+        let events = site.seen.events.borrow();
+        assert_eq!(events.iter().filter(|event| **event == told).count(), 50);
+    });
+}
+
+/// In a simulation, and so with all orders of the request, the end, and the handler's steps.
+#[pikake::sim(seeds = 50)]
+async fn a_half_closed_request_is_answered_in_any_order() {
+    let site = site().await;
+    assert!(half_closed(site.address, "/").await.ends_with("hello"));
+    assert!(half_closed(site.address, "/hang").await.ends_with("cut short"));
+}
+
+/// The answer of a handler that waits, to a client that ended its side, by the server's patience.
+#[pikake::sim(seeds = 3)]
+async fn a_half_closed_client_is_told_after_a_time_or_never() {
+    let ask = async |grace: Option<Duration>| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = serve(listener, router(Seen::default())).client_end_grace(grace);
+        let server = spawn(server.into_future()).cancel_on_drop();
+        let answer = half_closed(address, "/slow").await;
+        drop(server);
+        answer.rsplit('\n').next().unwrap().to_owned()
+    };
+    assert_eq!(ask(Some(Duration::ZERO)).await, "told");
+    assert_eq!(ask(Some(MOMENT / 2)).await, "told");
+    assert_eq!(ask(Some(MOMENT * 2)).await, "slow");
+    assert_eq!(ask(None).await, "slow");
+}
+
+/// Requests that were sent before the end of the client's side, in a row.
+#[pikake::sim(seeds = 10)]
+async fn all_requests_before_the_end_are_answered() {
+    let site = site().await;
+    let stream = TcpStream::connect(site.address).await.unwrap();
+    let request = |path| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let requests = [request("/"), request("/hang"), request("/"), request("/hang")].concat();
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        all.extend(&buffer[..length]);
+    }
+    let all = String::from_utf8(all).unwrap();
+    let bodies: Vec<_> = all.split("\r\n\r\n").skip(1).map(|part| &part[..5]).collect();
+    assert_eq!(bodies, ["hello", "cut s", "hello", "cut s"], "{all}");
+}
+
+/// A response that goes on is sent as far as it is there, and one that waits is ended.
+#[pikake::sim(seeds = 3)]
+async fn a_half_closed_client_has_what_there_is_of_a_stream() {
+    struct Dropped(Rc<Event>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.set();
+        }
+    }
+
+    const PART: usize = 100_000;
+    let is_over = Rc::new(Event::default());
+    let guarded = is_over.clone();
+    let endless = local(move || {
+        let guard = Bound::new(Dropped(guarded.clone()));
+        let first = stream::repeat(vec![b'x'; PART]).take(10).map(Ok::<_, std::io::Error>);
+        let waits = stream::once(async move {
+            let _guard = guard;
+            std::future::pending().await
+        });
+        std::future::ready(Body::from_stream(first.chain(waits)))
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new().route("/", get(endless));
+    let server = spawn(serve(listener, router).into_future()).cancel_on_drop();
+    let answer = half_closed(address, "/").await;
+    assert!(answer.len() > 10 * PART, "{}", answer.len());
+    is_over.wait().await.unwrap();
+    drop(server);
 }

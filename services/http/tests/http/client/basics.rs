@@ -2,13 +2,13 @@
 
 use axum::Router;
 use axum::body::Body as AxumBody;
-use axum::extract::{Extension, Json, Query, RawQuery};
+use axum::extract::{Json, Query, RawQuery};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use futures::stream;
 use http_body_util::BodyExt;
-use pikake::http::Peer;
+use pikake::http::axum::Peer;
 use pikake::http::client::{Body, ErrorKind};
 use std::collections::BTreeMap;
 use std::io;
@@ -45,7 +45,7 @@ fn router() -> Router {
             ["first ", "second ", "third"].map(|part| Ok::<_, io::Error>(Bytes::from(part)));
         AxumBody::from_stream(stream::iter(parts))
     };
-    let peer = async |Extension(Peer(peer)): Extension<Peer<SocketAddr>>| peer.to_string();
+    let peer = async |Peer(peer): Peer<SocketAddr>| peer.to_string();
     let headers = async |headers: HeaderMap| {
         let mut names: Vec<_> = headers
             .iter()

@@ -1,14 +1,14 @@
 //! HTTPS: the version that ALPN chooses, shared HTTP/2 connections, certificates; and encodings.
 
 use axum::Router;
-use axum::extract::Extension;
 use axum::http::{HeaderMap, Version, header};
 use axum::routing::get;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use pikake::http::axum::{Peer, local};
 use pikake::http::client::{ClientBuilder, ErrorKind};
-use pikake::http::{Client, Peer, axum::local, serve};
+use pikake::http::{Client, serve};
 use pikake::net::TcpListener;
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
 use pikake::task::in_parallel;
@@ -72,7 +72,7 @@ pub(crate) fn trusting(site: &SecureSite, builder: ClientBuilder) -> Client {
 }
 
 fn router() -> Router {
-    let peer = async |version: Version, Extension(Peer(peer)): Extension<Peer<SocketAddr>>| {
+    let peer = async |version: Version, Peer(peer): Peer<SocketAddr>| {
         format!("{version:?} {}", peer.port())
     };
     let hang = || async {
