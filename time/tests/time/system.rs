@@ -53,6 +53,19 @@ fn the_drift_is_within_its_bounds() {
     assert!(drift <= REFINED_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM, "{drift} ppm");
 }
 
+/// Real time is the subject: the baseline grows to fifty times the first one.
+#[test]
+fn a_clock_that_is_used_becomes_better() {
+    let clock = SystemClock::new();
+    let before = clock.error_ppb();
+    thread::sleep(Duration::from_millis(10));
+    assert_eq!(clock.idle(None), None);
+    if clock.is_tsc() {
+        let after = clock.error_ppb();
+        assert!(after <= before && after < INITIAL_DRIFT_BOUND_PPM * 1_000 / 2, "{after} ppb");
+    }
+}
+
 #[test]
 fn the_clocks_of_a_process_agree() {
     for (one, other) in [
