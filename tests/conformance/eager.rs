@@ -360,6 +360,34 @@ fn a_destructor_spawns_eagerly<R: Runner>() {
     assert_eq!(events, expected);
 }
 
+/// Between an abort and the end of the drop there is no step, and who waits for the task in its own
+/// destructor learns of the end when all destructors have run.
+fn a_destructor_of_an_aborted_task_waits_for_its_end<R: Runner>() {
+    struct Joins(World, Rc<RefCell<Option<Task<()>>>>);
+    impl Drop for Joins {
+        fn drop(&mut self) {
+            let (world, own) = (self.0.clone(), self.1.take().expect("set before the abort"));
+            let joins = async move { world.note(format_args!("joined: {:?}", own.await)) };
+            spawn_eagerly(joins).detach();
+            self.0.note("first");
+        }
+    }
+
+    let events = R::run(async |world| {
+        let own = Rc::new(RefCell::new(None));
+        let (joins, second) = (Joins(world.clone(), own.clone()), world.on_drop("second"));
+        let task = spawn(async move {
+            let (_second, _first) = (second, joins);
+            foreign::<()>().await;
+        });
+        sleep(ms(1)).await.unwrap();
+        task.abort();
+        own.replace(Some(task));
+        sleep(ms(1)).await.unwrap();
+    });
+    assert_eq!(events, ["1 first", "1 second", "1 joined: Err(Cancelled(cancelled: aborted))"]);
+}
+
 fn the_end_of_a_kernel_refuses_it<R: Runner>() {
     let events = R::run(async |world| {
         spawn(async move {
@@ -389,6 +417,6 @@ on_every_kernel! {
         a_task_that_waits_is_in_no_scope_of_its_parent a_parked_cleanup_around_is_left_alone
         a_branch_around_goes_on
         a_child_asks_its_parent_to_end
-        an_abort_is_not_overtaken the_end_of_a_kernel_refuses_it
+        a_destructor_of_an_aborted_task_waits_for_its_end an_abort_is_not_overtaken the_end_of_a_kernel_refuses_it
     }
 }

@@ -400,7 +400,7 @@ impl TrapHandler for Naive {
             let is_nothing_doomed = self.with(|state| state.doomed.is_empty());
             match start == Start::AtOnce && is_nothing_doomed && self.local.may_begin_at_once() {
                 true => self.step(task.clone()),
-                false => self.local.make_ready(task),
+                false => self.local.start(task),
             }
         }
         is_taken

@@ -263,7 +263,8 @@ impl<F: Future> TaskCell<F> {
             Some(Exit::Returned)
         }));
         polled.unwrap_or_else(|panic| {
-            // SAFETY: as above. Only the poll can have panicked, since `end` does not.
+            // SAFETY: as above. If `end` has panicked, in a subscriber of `tracing`, the stage is
+            // empty.
             unsafe { Self::end(header, Err(TaskError::Panicked(Panic::new(panic)))) };
             Some(Exit::Panicked)
         })
@@ -273,7 +274,7 @@ impl<F: Future> TaskCell<F> {
     ///
     /// # Safety
     ///
-    /// As for [`Self::poll`]; the stage has a future.
+    /// As for [`Self::poll`]; the stage has a future, or is empty.
     #[inline(always)]
     unsafe fn end(header: NonNull<Header>, outcome: Result<F::Output, TaskError>) {
         if needs_drop::<F>() {

@@ -33,6 +33,8 @@ pub(crate) struct Step {
     task: Cell<Option<NonNull<Header>>>,
     /// The innermost scope that is being polled.
     scope: Cell<Option<NonNull<Frame>>>,
+    /// Whether the kernel has taken the task to poll it.
+    is_poll: Cell<bool>,
     number: Cell<u64>,
     /// The last moment before the step began.
     began: Cell<u64>,
@@ -72,7 +74,15 @@ impl Step {
         self.number.set(number);
         self.began.set(moment);
         self.left.set(quotas);
+        self.is_poll.set(true);
         self.task.set(Some(task.address()));
+    }
+
+    /// Begins the drop of a task, or a look at one, where no step goes on. It has the number of the
+    /// last step.
+    pub(crate) fn begin_aside(&self, task: &TaskRef, number: u64, moment: u64, quotas: Quotas) {
+        self.begin(task, number, moment, quotas);
+        self.is_poll.set(false);
     }
 
     /// Ends the step. What was counted stays until the next one begins.
@@ -100,6 +110,7 @@ impl Step {
     fn swap(&self, other: &Self) {
         self.task.swap(&other.task);
         self.scope.swap(&other.scope);
+        self.is_poll.swap(&other.is_poll);
         self.number.swap(&other.number);
         self.wakers_before.swap(&other.wakers_before);
         self.began.swap(&other.began);
@@ -124,9 +135,9 @@ impl Step {
         self.stack().find(|step| step.task.get() == Some(task.address()))
     }
 
-    /// The number of steps that go on, one inside the other.
+    /// The number of polls that go on, one inside the other.
     pub(crate) fn depth(&self) -> usize {
-        self.stack().filter(|step| step.is_going_on()).count()
+        self.stack().filter(|step| step.is_going_on() && step.is_poll.get()).count()
     }
 
     /// What is left of the quotas.

@@ -96,9 +96,9 @@ impl Builder {
     /// count as the caller's. Whoever spawns such a task must hold no borrow of its own that the
     /// task might need.
     ///
-    /// It is a hint. The task begins later, as any other, when eight such steps go on inside each
-    /// other, when an aborted task waits to be dropped, outside of steps, and while the thread
-    /// unwinds; and in the simulator whenever the seed says so.
+    /// It is a hint. The task begins later, as any other, inside eight steps, when an aborted task
+    /// waits to be dropped, outside of steps, and while the thread unwinds; and in the simulator
+    /// whenever the seed says so. The drop of a task by its kernel between two steps is no step.
     ///
     /// Python's [eager tasks](https://docs.python.org/3/library/asyncio-task.html) and Kotlin's
     /// `CoroutineStart.UNDISPATCHED` are alike.

@@ -133,7 +133,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         }
         match start {
             Start::AtOnce if self.begins_at_once() => self.step_inside(task),
-            Start::AtOnce | Start::Later => self.local.make_ready(task),
+            Start::AtOnce | Start::Later => self.local.start(task),
         }
         true
     }

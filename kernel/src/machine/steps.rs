@@ -10,6 +10,15 @@ use crate::machine::Machine;
 use crate::machine::show::Showing;
 use crate::pick::Pick;
 
+/// Does something when it is dropped.
+struct OnUnwind<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnUnwind<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Steps a task that was taken out of the ready queue, and shows the step.
     #[inline(always)]
@@ -35,7 +44,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Makes the first step of a task inside the current step, and shows it.
     pub(super) fn step_inside(&self, task: &TaskRef) {
-        if let Some(task) = self.step_inside_and_show(task.clone()) {
+        let ended = OnUnwind(|| {
+            // An observer has panicked, and its panic is that of the task around.
+            if task.is_ended() {
+                self.forget(task);
+            }
+        });
+        let left = self.step_inside_and_show(task.clone());
+        std::mem::forget(ended);
+        if let Some(task) = left {
             self.end_or_forget(&task);
         }
     }

@@ -1,8 +1,9 @@
 //! The scheduler's order, as vectors of events that are compared whole.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use pikake::kernel::Observer;
@@ -10,7 +11,7 @@ use pikake::task::Builder;
 use pikake::time::ManualClock;
 use pikake::traps::inspect::kernel_figures;
 use pikake::traps::{TaskRef, WaitQueue, park};
-use pikake::{Kernel, Task, sleep, spawn, timeout_after, yield_now};
+use pikake::{Interrupted, Kernel, Task, sleep, spawn, timeout_after, yield_now};
 
 use crate::support::{Log, Recorder, builder, ms, named, run};
 
@@ -300,4 +301,68 @@ fn steps_inside_share_the_quotas() {
 
 fn spawn_ended() -> Task<()> {
     Builder::new().eager().spawn(async {})
+}
+
+/// An observer may do to a task that is about to begin at once what it may do to any other.
+#[test]
+fn a_wake_by_an_observer_before_the_first_step_does_nothing() {
+    #[derive(Clone)]
+    struct Wakes(Log);
+    impl Observer for Wakes {
+        fn created(&self, task: &TaskRef) {
+            task.waker().wake();
+            task.inspect();
+        }
+        fn stepping(&self, task: &TaskRef) {
+            self.0.add(format_args!("step {}", task.name()));
+            if task.name() == "child" {
+                task.request_cancel(Interrupted::cancelled("by an observer"));
+            }
+        }
+    }
+    let log = Log::default();
+    let kernel = builder().observer(Wakes(log.clone())).build().unwrap();
+    kernel.run(async {
+        let child = async { sleep(ms(5)).await.unwrap_err().to_string() };
+        let child = Builder::new().name("child").eager().spawn(child);
+        assert_eq!(child.await.unwrap(), "cancelled: by an observer");
+    });
+    assert_eq!(log.take(), ["step main", "step child"]);
+}
+
+/// The panic of an observer in a step inside is that of the task around, and nothing is lost.
+#[test]
+fn an_observer_panics_in_a_step_inside() {
+    struct Panics;
+    impl Observer for Panics {
+        fn stepped(&self, task: &TaskRef, _: Duration) {
+            assert!(task.name() != "child", "the observer panics");
+        }
+    }
+    let kernel = builder().observer(Panics).build().unwrap();
+    kernel.run(async {
+        let around = spawn(async { Builder::new().name("child").eager().spawn(async {}).detach() });
+        assert!(around.await.unwrap_err().panic().is_some());
+    });
+    assert_eq!(kernel.task_count(), 0);
+}
+
+/// A listing has a scope with a deadline that a foreign future waits in, also if tasks begin there.
+#[test]
+fn a_scope_in_which_tasks_begin_is_listed() {
+    run(async {
+        let task = spawn(timeout_after(
+            ms(100),
+            poll_fn(|_| {
+                spawn_ended().detach();
+                Poll::<()>::Pending
+            }),
+        ));
+        yield_now().await.unwrap();
+        task.task_ref().inspect();
+        yield_now().await.unwrap();
+        yield_now().await.unwrap();
+        assert_eq!(task.task_ref().seen_waits().len(), 1);
+        task.abort();
+    });
 }

@@ -21,7 +21,7 @@ pub enum Exit {
 pub(crate) struct Flags(Cell<u32>);
 
 impl Flags {
-    /// The task is ready: in the ready list, or taken out and not stepped yet.
+    /// The task is ready: new, in the ready list, or taken out and not stepped yet.
     pub(crate) const QUEUED: u32 = 1;
     /// The task becomes ready when its current step is over.
     pub(crate) const AGAIN: u32 = 1 << 1;
@@ -53,9 +53,9 @@ impl Flags {
     /// The task has a name.
     pub(crate) const NAMED: u32 = 1 << 31;
 
-    /// The flags of a new task.
+    /// The flags of a new task, which counts as ready until its first step.
     pub(crate) fn new(is_named: bool) -> Self {
-        Self(Cell::new(if is_named { Self::NAMED } else { 0 }))
+        Self(Cell::new(Self::QUEUED | if is_named { Self::NAMED } else { 0 }))
     }
 
     /// Whether one of these flags is set.

@@ -33,7 +33,7 @@ impl ReadyList {
         self.first.get().is_none()
     }
 
-    /// Appends a task that is not `QUEUED`, and so in no list.
+    /// Appends a task that is not `QUEUED`, or is new, and so in no list.
     #[inline(always)]
     pub(crate) fn push(&self, task: TaskRef) {
         task.flags().set(Flags::QUEUED | Flags::LISTED);

@@ -177,6 +177,12 @@ impl TaskRef {
         self.cold().sub_waits.set(list);
     }
 
+    /// The number of waits that are kept.
+    pub(crate) fn seen_count(&self) -> usize {
+        let count = |cold: &Cold| Some(cold.seen.borrow().as_ref()?.waits.len());
+        self.cold_if_any().and_then(count).unwrap_or(0)
+    }
+
     /// Keeps a wait of an inspected task for listings, after a poll with the task's own waker.
     pub(crate) fn note_seen(&self, seen: SeenWait) {
         // If a task inspects itself, its waits are kept from its next step on.
@@ -349,8 +355,8 @@ impl TaskRef {
 
     /// Names a task that has no name. For services that name their tasks only if these wait, since
     /// a name costs memory.
-    pub fn set_name(&self, name: &'static str) {
-        if self.cold().name.set(Cow::Borrowed(name)).is_ok() {
+    pub fn set_name(&self, name: impl Into<Cow<'static, str>>) {
+        if self.cold().name.set(name.into()).is_ok() {
             self.flags().set(Flags::NAMED);
         }
     }
@@ -382,6 +388,12 @@ impl TaskRef {
     #[inline]
     pub fn is_ended(&self) -> bool {
         self.flags().has(Flags::ENDED)
+    }
+
+    /// Whether the task has ended, and its destructors have run.
+    #[inline]
+    pub(crate) fn has_outcome(&self) -> bool {
+        self.is_ended() && !self.flags().has(Flags::BUSY)
     }
 
     /// Whether the task will not be polled again, or has a name: one test for two rare cases.
@@ -469,7 +481,7 @@ impl TaskRef {
     ///
     /// `T` is the output of the task's future.
     pub(crate) unsafe fn take_outcome<T>(&self) -> Option<Result<T, TaskError>> {
-        if !self.is_ended() || self.flags().has(Flags::BUSY) {
+        if !self.has_outcome() {
             return None;
         }
         let mut outcome: Option<Result<T, TaskError>> = None;

@@ -21,8 +21,8 @@ impl Local {
     /// Steps a task that was taken out of the ready list and has not ended. Returns the task if it
     /// has ended, or if the kernel must drop it ([`drop_reason`](Self::drop_reason)).
     ///
-    /// The step may be inside a step of another task, which goes on afterwards as if nothing had
-    /// happened.
+    /// The step may be inside a step of another task, which goes on afterwards with what is left of
+    /// its quotas.
     ///
     /// # Panics
     ///
@@ -46,9 +46,9 @@ impl Local {
     }
 
     /// Whether a step may be made inside the current one: there is one, the steps that go on are
-    /// few, and the thread does not unwind.
+    /// few, and the thread does not unwind. The drop of a task between two steps is no step.
     pub fn may_begin_at_once(&self) -> bool {
-        self.step.is_going_on() && self.step.depth() < STEPS_AT_ONCE && !thread::panicking()
+        (1..STEPS_AT_ONCE).contains(&self.step.depth()) && !thread::panicking()
     }
 
     /// Does `inner` with the current step set aside.
@@ -61,14 +61,22 @@ impl Local {
         })
     }
 
-    /// Makes a step inside another one, with what that one has left of its quotas.
+    /// Makes a step inside another one.
     #[inline(never)]
     fn step_inside(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
+        self.share_quotas(|left| self.step_alone(task, left, show))
+    }
+
+    /// Does `inner` with the current step, if there is one, set aside. Both have what it has left
+    /// of its quotas.
+    fn share_quotas<R>(&self, inner: impl FnOnce(Quotas) -> R) -> R {
+        if !self.step.is_going_on() {
+            return self.set_aside(|| inner(self.quotas));
+        }
         let left = self.step.left();
-        let (ended, left) =
-            self.set_aside(|| (self.step_alone(task, left, show), self.step.left()));
+        let (result, left) = self.set_aside(|| (inner(left), self.step.left()));
         self.step.set_left(left);
-        ended
+        result
     }
 
     /// Makes a step where none goes on.
@@ -132,8 +140,8 @@ impl Local {
             }
         }
 
-        self.set_aside(|| {
-            self.step.begin(task, self.steps.get(), self.moments.last(), self.quotas);
+        self.share_quotas(|left| {
+            self.step.begin_aside(task, self.steps.get(), self.moments.last(), left);
             let _ending = Ending(&self.step);
             work();
         });

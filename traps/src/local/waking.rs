@@ -9,6 +9,13 @@ use crate::wait::Waiter;
 use crate::wakers::Woken;
 
 impl Local {
+    /// Makes a new task ready for its first step, unless the kernel makes that step at once. A new
+    /// task counts as ready, so wakes do nothing until then.
+    #[inline(always)]
+    pub fn start(&self, task: &TaskRef) {
+        self.ready.push(task.clone());
+    }
+
     /// Makes a task ready, unless it is ready already or has ended (I6).
     #[inline(always)]
     pub fn make_ready(&self, task: &TaskRef) {

@@ -348,7 +348,7 @@ fn poll_in<F: Future>(
     }
     let since = local.moments.last();
     // Nothing is counted yet for a task that becomes watched during the poll.
-    let wakes = if task.is_watched() { step.wakes() } else { 0 };
+    let (wakes, seen) = if task.is_watched() { (step.wakes(), task.seen_count()) } else { (0, 0) };
     match body.poll(cx) {
         Poll::Ready(output) => {
             drop(entered);
@@ -363,7 +363,9 @@ fn poll_in<F: Future>(
                 let sub_waits = local.sub_waits().count_inside(frame.node.get());
                 let polled = Polled::new(step, since, sub_waits, step.wakes() != wakes);
                 let must_drop = frame.apply_rules(local, task, polled);
-                let has_wait = local.moments.last() != since || sub_waits != Count::default();
+                let has_wait = step.has_pending_since(since)
+                    || task.seen_count() != seen
+                    || sub_waits != Count::default();
                 if task.flags().has(Flags::INSPECTED) && !has_wait && !must_drop {
                     frame.note_seen(local, task, is_own);
                 }

@@ -27,7 +27,7 @@ impl Trap for JoinTrap {
 
     #[inline]
     fn begin(&mut self, [entry]: &mut OneEntry, cx: &TrapContext<'_>) -> Progress<Self::Answer> {
-        if self.task.is_ended() {
+        if self.task.has_outcome() {
             return cx.answer(Ok(()));
         }
         assert!(

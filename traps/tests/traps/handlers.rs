@@ -365,7 +365,9 @@ fn a_forgotten_ready_task_is_dropped_once() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start(hold(guard));
-    kernel.enter(|| waker.wake_by_ref());
+    let task = kernel.last_task();
+    kernel.local.start(&task);
+    drop(task);
     kernel.forget_tasks();
     assert_eq!(drops.get(), 0, "it is ready");
     let popped = kernel.local.ready().pop();
@@ -416,7 +418,7 @@ fn stepping_a_task_in_the_ready_list_panics() {
     let waker = kernel.start(hold(guard));
     let task = kernel.last_task();
     kernel.enter(|| {
-        kernel.local.make_ready(&task);
+        kernel.local.start(&task);
         let step = catch_unwind(AssertUnwindSafe(|| kernel.local.step(task.clone())));
         let panic = step.expect_err("it is in the list");
         assert!(text(&*panic).contains("in the ready list (I6)"), "{}", text(&*panic));
@@ -517,6 +519,7 @@ fn a_task_may_be_stepped_by_another_kernel() {
         let _ = park(&WaitQueue::new()).await;
     });
     let task = one.last_task();
+    other.local.start(&task);
     for _ in 0..3 {
         other.enter(|| {
             other.local.make_ready(&task);
