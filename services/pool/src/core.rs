@@ -129,7 +129,7 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) options: Options,
     pub(crate) built_at: &'static Location<'static>,
     /// The names of the pool's tasks, by [`Kind`].
-    pub(crate) names: [Box<str>; Kind::COUNT],
+    pub(crate) names: [String; Kind::COUNT],
     pub(crate) common: Option<Membership>,
     /// Called when the pool is open and has nothing.
     on_empty: Option<Box<dyn Fn()>>,
@@ -182,7 +182,7 @@ impl<M: Manager> Core<M> {
     ) -> Self {
         let Joined { common, on_empty } = joined;
         let label = label(&options.name);
-        let names = Kind::ALL.map(|kind| format!("pool{label} {} an object", kind.verb()).into());
+        let names = Kind::ALL.map(|kind| format!("pool{label} {} an object", kind.verb()));
         let state = State {
             phase: Phase::New,
             home: None,

@@ -95,8 +95,8 @@ pub trait Manager: 'static {
     /// Whether the object came back clean, so that [`clean`](Self::clean) can be left out. By
     /// default none does.
     ///
-    /// A clean object is ready when the drop of its lease returns; any other needs a step of a
-    /// task. Never asked about an object whose holder panics.
+    /// A clean object is ready when the drop of its lease returns, and so mostly is one whose
+    /// cleaning does not wait. Never asked about an object whose holder panics.
     fn is_clean(&self, object: &Self::Object) -> bool {
         let _ = object;
         false

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pikake_traps::{Builder, shield, timed, timeout_after};
+use pikake_traps::{Builder, is_closing, shield, timed, timeout_after};
 
 use crate::core::{Core, Kept, Known, Stranded};
 use crate::error::{CreateError, GetError};
@@ -55,11 +55,18 @@ pub(crate) fn start<M: Manager>(
         }
         return;
     }
-    let name = core.names[kind as usize].clone();
     let work = work(core, kind, kept, unit);
-    let task = Builder::new().name(name).spawned_at(core.built_at).spawn(work);
-    if task.is_finished() {
+    let task = Builder::new().spawned_at(core.built_at);
+    let task = match kind {
+        // An object whose cleaning does not wait is ready at once.
+        Kind::Clean => task.eager().spawn(work),
+        Kind::Create | Kind::Verify | Kind::Destroy => task.spawn(work),
+    };
+    if is_closing() {
         core.refused();
+    }
+    if !task.is_finished() {
+        task.task_ref().set_name(core.names[kind as usize].clone());
     }
 }
 

@@ -424,7 +424,10 @@ impl Session {
         self.notices.set(self.notices.get() + usize::from(is_notice));
         self.calls.borrow_mut().insert(id, running.clone());
         let end = EndOfCall::new(self.clone(), running.clone(), offer.figures.clone(), place);
-        let task = Builder::new().name(offer.method).spawn(handle(end, handler));
+        let task = Builder::new().eager().spawn(handle(end, handler));
+        if !task.is_finished() {
+            task.task_ref().set_name(offer.method);
+        }
         running.task.replace(Some(task));
         Ok(())
     }

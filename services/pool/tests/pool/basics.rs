@@ -50,7 +50,8 @@ async fn a_discarded_object_is_destroyed_in_order() {
     let world = world();
     let pool = pool(&world, 1);
     Lease::discard(pool.get().await.unwrap());
-    assert_eq!(pool.get().await.unwrap().id, 2);
+    let thing = pool.get().await.unwrap();
+    assert_eq!(thing.id, 2);
     assert_eq!(world.take_events(), ["make 1", "destroy 1", "make 2"]);
 }
 

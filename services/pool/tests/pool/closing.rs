@@ -183,8 +183,10 @@ fn a_lease_comes_back_between_runs() {
     let thing = kernel.run(async { pool.get().await.unwrap() });
     drop(thing);
     assert_eq!(world.take_events(), ["make 1"]);
-    assert_eq!(kernel.run(async { pool.get().await.unwrap().id }), 1);
+    let again = kernel.run(async { pool.get().await.unwrap() });
+    assert_eq!(again.id, 1);
     assert_eq!(world.take_events(), ["clean 1"]);
+    drop(again);
     kernel.shutdown();
     assert_eq!(world.alive(), 0);
 }

@@ -128,7 +128,8 @@ async fn an_object_that_cannot_be_cleaned_is_destroyed() {
     let pool = pool(&world, 1);
     world.clean_fails.set(true);
     drop(pool.get().await.unwrap());
-    assert_eq!(pool.get().await.unwrap().id, 2);
+    let thing = pool.get().await.unwrap();
+    assert_eq!(thing.id, 2);
     assert_eq!(world.take_events(), ["make 1", "clean 1", "destroy 1", "make 2"]);
     assert_eq!(pool.stats().clean_failures, 1);
 }
@@ -166,12 +167,15 @@ async fn checks_that_panic_destroy_the_object() {
     let thing = pool.get().await.unwrap();
     world.checks_panic.set(true);
     drop(thing);
-    assert_eq!(pool.get().await.unwrap().id, 2, "found when it came back");
+    let thing = pool.get().await.unwrap();
+    assert_eq!(thing.id, 2, "found when it came back");
     world.checks_panic.set(false);
+    drop(thing);
     sleep(MS).await.unwrap();
     assert_eq!(pool.stats().idle, 1);
     world.checks_panic.set(true);
-    assert_eq!(pool.get().await.unwrap().id, 3, "found when it went out");
+    let thing = pool.get().await.unwrap();
+    assert_eq!(thing.id, 3, "found when it went out");
     assert_eq!((pool.stats().dead, pool.stats().waiting), (2, 0));
 }
 

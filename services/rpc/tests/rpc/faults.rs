@@ -112,8 +112,8 @@ fn handlers_end_as_their_client_and_server_do() {
             "the deadline, while the request waits for room",
             |server| server.packets(stalling(2_000)),
             "stream 100; > request 1 big 132 7; > request 2 big 132 7; > request 3 big 132 7; 1ms;
-             > request deadline 4 stubborn 208 134 3; 60ms; begun 3; < answer 1...; < answer 2...;
-             < answer 3...; < answer failure 4 6 the caller's time is over; begun 3; abort",
+             > request deadline 4 stubborn 208 134 3; 60ms; begun 3;
+             < answer 1... | answer 2... | answer 3...; < answer failure 4 6 the caller's time is over; begun 3; abort",
         ),
         (
             "the client takes no answers: nothing behind the request that waits is read",
@@ -193,7 +193,9 @@ fn packets_that_no_client_sends_end_the_connection() {
     download("> item 1 0 1", "an item against the channel's direction");
     download("> end 1 0", "an end against the channel's direction");
     download("> credit 1 0", "a frame ends within a number");
-    download(&format!("> credit 1 0 {MOST_BYTES}"), "more credit than a number holds");
+    // The handler may have used up its credit before.
+    let most = format!("> credit 1 0 {MOST_BYTES}");
+    download(&format!("{most}; {most}"), "more credit than a number holds");
     // The handler does not run in between.
     upload("> item 1 0 1; > item 1 0 1; > item 1 0 1", "an item without credit");
     upload("> end 1 0; > item 1 0 1", "an item after the last one");
@@ -235,7 +237,7 @@ fn late_and_useless_packets_are_ignored() {
 fn a_finished_client_sends_no_items() {
     play_with_limits(
         "> request 1 sum 0; > request 2 count 232 7 0; > item 1 0 5; 1ms; finish;
-         < credit 1 0 1; < item 2 0 0; < item 2 0 1; < item 2 0 2; < item 2 0 3;
+         < credit 1 0 1 | item 2 0 0 | item 2 0 1 | item 2 0 2 | item 2 0 3;
          < answer 1 5 | answer 2 4; end; served Ok(())",
     );
 }
