@@ -72,16 +72,17 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     let requests = Rc::new(Requests::new(gate.figures.clone()));
     requests.is_shut.set(gate.is_shut());
     let task = current().task_ref().clone();
-    gate.figures.connection_opened(task.id(), Rc::new(peer.clone()));
+    let id = task.id();
     let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
-    let key = gate.open.borrow_mut().insert(open);
+    let key = gate.open(open);
+    gate.figures.connection_opened(id, Rc::new(peer));
     let _listed = ConnectionGuard { gate: gate.clone(), key };
     let served = async {
         match establish(handshake.establish(connection), &gate, limits).await? {
             Some(stream) => {
                 let stream = Stream::new(stream, requests.clone());
-                if gate.is_finishing() {
-                    requests.give_order(Order::Finish);
+                if gate.is_shut() {
+                    requests.give_order(Order::FinishSoon);
                 }
                 let service = RequestService { service, requests: requests.clone() };
                 serve_http(stream, service, limits).await
@@ -137,13 +138,26 @@ where
     builder.http1().header_read_timeout(None).half_close(true);
     let requests = handling.requests.clone();
     requests.begin_checks();
+    let mut last: Option<Pin<Box<Sleep>>> = None;
     let mut client_end = ClientEnd { stream: stream.clone(), grace: limits.gone, sleep: None };
     let mut serving = pin!(builder.serve_connection(Io::new(Counted(stream)), handling));
     poll_fn(|cx| {
         loop {
+            if let Some(moment) = &mut last {
+                if moment.as_mut().poll(cx)?.is_ready() {
+                    requests.give_order(Order::Finish);
+                }
+            }
             // Before answers that are ready are written.
             match requests.order.take() {
-                Some(Order::Finish) => serving.as_mut().graceful_shutdown(),
+                Some(Order::FinishSoon) => {
+                    last = Some(Box::pin(sleep(limits.last)));
+                    continue;
+                }
+                Some(Order::Finish) => {
+                    last = None;
+                    serving.as_mut().graceful_shutdown();
+                }
                 Some(Order::End(why)) => return Poll::Ready(Err(why.into())),
                 None => {}
             }
@@ -180,7 +194,7 @@ impl<C: AsyncRead + Unpin> ClientEnd<C> {
             return Ok(());
         }
         self.stream.look_ahead(cx)?;
-        if !self.stream.is_ended() || !self.is_gone(cx)? {
+        if !self.stream.is_ended() || requests.awaits_last_body(cx.waker()) || !self.is_gone(cx)? {
             return Ok(());
         }
         for task in requests.tasks() {

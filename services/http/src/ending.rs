@@ -34,12 +34,10 @@ impl Gate {
         left
     }
 
-    /// Waits for the connections to end, up to the deadlines: after a moment, `last`, they take no
-    /// more requests. The gate must be shut.
+    /// Waits for the connections to end, up to the deadlines. The gate must be shut.
     pub(crate) async fn end<F, T>(
         &self,
         accepting: &mut F,
-        last: Duration,
         soft: Duration,
         hard: Duration,
     ) -> Report
@@ -48,11 +46,7 @@ impl Gate {
     {
         let (mut interrupted, mut dropped) = (Vec::new(), Vec::new());
         let mut cut_short_by = None;
-        let mut ended = timeout_after(last, &mut *accepting).await;
-        if ended.is_err() {
-            self.finish();
-            ended = timeout_after(soft.saturating_sub(last), &mut *accepting).await;
-        }
+        let mut ended = timeout_after(soft, &mut *accepting).await;
         if ended.is_err() {
             interrupted = self.left();
             self.interrupt_all();

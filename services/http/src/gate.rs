@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use pikake_net::Listener;
-use pikake_traps::{Interrupted, TaskRef, WaitQueue, figures, park, sleep};
+use pikake_traps::{Interrupted, TaskRef, TimedOut, WaitQueue, figures, park, timeout_after};
 use slab::Slab;
 
 use crate::figures::ServerFigures;
@@ -27,14 +27,14 @@ pub(crate) struct OpenConnection {
 /// The state that the accept loop, the connections and the server's future share.
 pub(crate) struct Gate {
     shut: Cell<bool>,
-    /// Whether connections take no more requests.
-    finishing: Cell<bool>,
     /// Whether the connections are dropped, so that none may begin.
     over: Cell<bool>,
     /// Whether the accept loop waits for a connection, not for room.
     accepting: Cell<bool>,
     /// The tasks that wait for the shutdown.
     waiters: WaitQueue,
+    /// Woken by the first connection after a time without one, and when the gate is dropped.
+    watch: Rc<WaitQueue>,
     pub(crate) open: RefCell<Slab<OpenConnection>>,
     pub(crate) answered: Cell<u64>,
     pub(crate) figures: Rc<ServerFigures>,
@@ -45,10 +45,10 @@ impl Gate {
     pub(crate) fn new() -> Self {
         Self {
             shut: Cell::default(),
-            finishing: Cell::default(),
             over: Cell::default(),
             accepting: Cell::default(),
             waiters: WaitQueue::default(),
+            watch: Rc::default(),
             open: RefCell::default(),
             answered: Cell::default(),
             figures: figures::of_kernel(),
@@ -61,27 +61,27 @@ impl Gate {
     /// A client may have sent a request that has not arrived. Over HTTP/1 the end of an idle
     /// connection would leave that request without an answer. Over HTTP/2 many clients fail the
     /// requests that they have prepared when they read of the end, and they prepare requests when
-    /// they read answers. So other connections go on for a moment: see [`finish`](Self::finish).
+    /// they read answers. So other connections go on for a moment.
     pub(crate) fn shut(&self) {
         self.shut.set(true);
         self.waiters.wake(usize::MAX);
         self.give_orders(|requests| {
             requests.is_shut.set(true);
-            let is_used = !requests.running.borrow().is_empty();
-            if is_used {
-                requests.give_order(Order::Finish);
-            }
-            is_used
+            requests.give_order(match requests.running.borrow().is_empty() {
+                true => Order::FinishSoon,
+                false => Order::Finish,
+            });
+            true
         });
     }
 
-    /// Has all connections take no more requests, but for the first one of a new connection.
-    pub(crate) fn finish(&self) {
-        self.finishing.set(true);
-        self.give_orders(|requests| {
-            requests.give_order(Order::Finish);
-            true
-        });
+    /// Lists a connection, and returns its key.
+    pub(crate) fn open(&self, connection: OpenConnection) -> usize {
+        let mut open = self.open.borrow_mut();
+        if open.is_empty() {
+            self.watch.wake(1);
+        }
+        open.insert(connection)
     }
 
     /// Lets `order` give orders, and wakes the connections for which it returns `true`.
@@ -93,19 +93,15 @@ impl Gate {
         tasks.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends connections whose clients have used up their time, for as long as there are any, or a
-    /// server.
-    pub(crate) async fn watch(gate: Weak<Self>, limits: Limits, interval: Duration) {
-        while sleep(interval).await.is_ok() {
-            let Some(gate) = gate.upgrade() else { return };
-            gate.give_orders(|requests| requests.check(&limits, interval));
-        }
-    }
-
     /// Ends the accept loop at once, and connections that it has accepted and that have not begun.
     pub(crate) fn end_accepting(&self) {
         self.over.set(true);
         self.waiters.wake(usize::MAX);
+    }
+
+    /// For [`watch`].
+    pub(crate) fn watch(&self) -> Rc<WaitQueue> {
+        self.watch.clone()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -114,10 +110,6 @@ impl Gate {
 
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.get()
-    }
-
-    pub(crate) fn is_finishing(&self) -> bool {
-        self.finishing.get()
     }
 
     pub(crate) fn is_accepting(&self) -> bool {
@@ -134,6 +126,39 @@ impl Gate {
             park(&self.waiters).await?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.watch.wake(1);
+    }
+}
+
+/// Ends connections whose clients have used up their time, for as long as there is the server or
+/// one of its connections. There is no timer without a connection.
+pub(crate) async fn watch(
+    gate: Weak<Gate>,
+    changed: Rc<WaitQueue>,
+    limits: Limits,
+    interval: Duration,
+) {
+    loop {
+        let Some(is_idle) = gate.upgrade().map(|gate| gate.open.borrow().is_empty()) else {
+            return;
+        };
+        let changed = park(&changed);
+        let waited = match is_idle {
+            true => Ok(changed.await),
+            false => timeout_after(interval, changed).await,
+        };
+        match (waited, gate.upgrade()) {
+            (Err(TimedOut { .. }), Some(gate)) => {
+                gate.give_orders(|requests| requests.check(&limits, interval));
+            }
+            (Ok(Ok(())), Some(_)) => {}
+            _ => return,
+        }
     }
 }
 

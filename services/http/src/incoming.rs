@@ -3,7 +3,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -35,7 +34,7 @@ impl Incoming {
 
     fn note(&self, awaits_body: bool) {
         if let Some(line) = &self.line {
-            line.awaits_body.store(awaits_body, Ordering::Relaxed);
+            line.body.set_awaited(awaits_body);
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::figures::ServerFigures;
 
 /// The address of the client whose request the current task answers: that of the
 /// [listener](pikake_net::Listener), for TCP a [`SocketAddr`](std::net::SocketAddr). `None` outside
-/// of the handlers of a server, in tasks that a handler has started, and for another type.
+/// of the handlers of a server, in tasks that a handler has started, and for another type. A
+/// response's body should not ask: over HTTP/1 it gets `None`.
 ///
 /// A request costs nothing for this, until somebody asks.
 ///

@@ -5,9 +5,9 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri, Version};
@@ -36,13 +36,42 @@ const REQUEST_NAME: &str = "http request";
 /// of tasks.
 pub(crate) const REQUESTS: u32 = 200;
 
-/// The method and target of a request, and the state of its body.
+/// The method and target of a request, and its body.
 pub(crate) struct RequestLine {
     method: Method,
     uri: Uri,
-    /// Whether the handler waits for a part of the body. Relaxed: only the thread of the server
-    /// decides by it, and a body is rarely read on another one.
-    pub(crate) awaits_body: AtomicBool,
+    pub(crate) body: BodyState,
+}
+
+/// Whether somebody waits for a part of a request's body, perhaps on another thread.
+#[derive(Default)]
+pub(crate) struct BodyState {
+    is_awaited: AtomicBool,
+    /// Called when nobody waits any more.
+    connection: Mutex<Option<Waker>>,
+}
+
+impl BodyState {
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_awaited(&self, is_awaited: bool) {
+        let was_awaited = self.is_awaited.swap(is_awaited, Ordering::AcqRel);
+        if was_awaited && !is_awaited {
+            self.connection().take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Whether somebody waits; the connection is then woken when nobody does any more.
+    fn is_awaited_for(&self, connection: &Waker) -> bool {
+        *self.connection() = Some(connection.clone());
+        self.is_awaited()
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl fmt::Display for RequestLine {
@@ -60,13 +89,15 @@ pub(crate) struct Running {
 
 impl Running {
     fn awaits_body(&self) -> bool {
-        self.line.awaits_body.load(Ordering::Relaxed)
+        self.line.body.is_awaited()
     }
 }
 
 /// What a connection is told to do at its next step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Order {
+    /// To finish in a moment, or with the next request before.
+    FinishSoon,
     /// To take no more requests, and to tell the client.
     Finish,
     /// To end, for this reason.
@@ -78,6 +109,8 @@ pub(crate) enum Order {
 pub(crate) struct Requests {
     figures: Rc<ServerFigures>,
     pub(crate) running: RefCell<Slab<Running>>,
+    /// The last request, if it has a body.
+    last: RefCell<Option<Arc<RequestLine>>>,
     /// Woken when a request ends.
     ended_one: WaitQueue,
     pub(crate) answered: Cell<u64>,
@@ -113,11 +146,9 @@ impl Requests {
         Self { figures, ..Self::default() }
     }
 
-    /// Gives an order, which does not replace an order to end.
+    /// Gives an order, unless there is a stricter one.
     pub(crate) fn give_order(&self, order: Order) {
-        if !matches!(self.order.get(), Some(Order::End(_))) {
-            self.order.set(Some(order));
-        }
+        self.order.set(self.order.get().max(Some(order)));
     }
 
     /// The tasks that run, collected so that `running` is not borrowed while they are cancelled.
@@ -148,6 +179,13 @@ impl Requests {
         }
     }
 
+    /// Whether the body of the last request is awaited. hyper then has parts of it, or will fail it
+    /// at the end of the client's side. The connection is woken when that is over.
+    pub(crate) fn awaits_last_body(&self, connection: &Waker) -> bool {
+        let last = self.last.borrow();
+        last.as_ref().is_some_and(|line| line.body.is_awaited_for(connection))
+    }
+
     /// Whether a response has begun and waits for its service, and the client has all of it so far.
     pub(crate) fn awaits_body_of_service(&self) -> bool {
         self.bodies_due.get() > 0 && self.parts.get() == 0 && !self.is_blocked.get()
@@ -174,8 +212,8 @@ impl Requests {
     pub(crate) fn check(&self, limits: &Limits, interval: Duration) -> bool {
         let Some(mut allowance) = self.allowance.get() else { return false };
         let is_closing = self.is_closing.get();
-        // An idle connection that was told to finish has one more interval.
-        let idle = if is_closing { Some(interval) } else { limits.idle };
+        // A client that was told that the connection ends has one more interval.
+        let idle = if is_closing { Some(Duration::ZERO) } else { limits.idle };
         let limits = Limits { idle, ..*limits };
         let phase = self.phase();
         let is_caught_up = self.is_caught_up.take();
@@ -246,8 +284,9 @@ where
         let line = Arc::new(RequestLine {
             method: request.method().clone(),
             uri: request.uri().clone(),
-            awaits_body: AtomicBool::default(),
+            body: BodyState::default(),
         });
+        *requests.last.borrow_mut() = (!request.body().is_end_stream()).then(|| line.clone());
         if requests.running.borrow().len() >= REQUESTS as usize {
             return ResponseFuture { task: None, requests, line, began };
         }

@@ -30,7 +30,7 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::connection::serve_connection;
-use crate::gate::{Gate, Gated};
+use crate::gate::{self, Gate, Gated};
 use crate::handshake::{Handshake, Plain};
 use crate::incoming::Incoming;
 use crate::pace::Limits;
@@ -232,8 +232,8 @@ impl<L, S, H> Server<L, S, H> {
     /// connections.
     ///
     /// Bytes without a request, such as HTTP/2's pings, do not extend it. Closing an idle
-    /// connection may take up to half longer, and as long again if the client does not answer
-    /// HTTP/2's announcement of the end.
+    /// connection may take up to half longer, and a quarter more if the client has sent a part of a
+    /// head, or does not answer HTTP/2's announcement of the end.
     pub fn header_timeout(mut self, header_timeout: impl Into<Option<Duration>>) -> Self {
         self.limits.idle = header_timeout.into();
         self
@@ -263,7 +263,8 @@ impl<L, S, H> Server<L, S, H> {
     /// for the answer: `printf 'GET / HTTP/1.0\r\n\r\n' | nc -N` does that. So what the handler
     /// returns after the interruption is sent, and so is a response that is being sent. One that
     /// waits for its service is ended at that time, with its connection. A reset of the connection,
-    /// and its end over HTTP/2, interrupt handlers at once, and no answer is sent.
+    /// and its end over HTTP/2, interrupt handlers at once, and no answer is sent; but a reset
+    /// after the end of the client's side shows only when something is sent.
     pub fn client_end_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
         self.limits.gone = grace.into();
         self
@@ -331,11 +332,11 @@ where
             let accepting = pikake_net::serve(listener, connections, handler);
             let mut accepting =
                 Builder::new().name("http server").spawn(accepting).cancel_on_drop();
-            // Connections may go on without the server, and then within their limits.
-            let watching = limits.interval().map(|interval| {
-                let watching = Gate::watch(Rc::downgrade(&gate), limits, interval);
-                Builder::new().name("http limits").spawn(watching)
-            });
+            if let Some(interval) = limits.interval() {
+                // Connections may go on without the server, and then within their limits.
+                let watching = gate::watch(Rc::downgrade(&gate), gate.watch(), limits, interval);
+                Builder::new().name("http limits").spawn(watching).detach();
+            }
             let mut asked = asked.unwrap_or_else(|| Box::pin(pending()));
             let ended = poll_fn(|cx| match Pin::new(&mut accepting).poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -363,11 +364,7 @@ where
                 // Without room, closing the listener at once resets the connections in the backlog.
                 drop(open.take());
             }
-            let report = gate.end(&mut accepting, limits.last, soft, hard).await;
-            if let Some(watching) = watching {
-                watching.request_cancel("the server has ended");
-            }
-            Ok(Report { ended_by, ..report })
+            Ok(Report { ended_by, ..gate.end(&mut accepting, soft, hard).await })
         })
     }
 }

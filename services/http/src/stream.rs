@@ -107,7 +107,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         if !ahead.is_empty() {
             let number = ahead.len().min(buffer.remaining());
             buffer.put_slice(&ahead[..number]);
-            ahead.drain(..number);
+            match number == ahead.len() {
+                true => *ahead = Vec::new(),
+                false => drop(ahead.drain(..number)),
+            }
             return Poll::Ready(Ok(()));
         }
         drop(ahead);

@@ -308,3 +308,20 @@ async fn late_handshakes_do_not_outlive_the_hard_deadline() {
     assert!(elapsed_since(since) < SECOND / 5, "{:?}", elapsed_since(since));
     assert!(!matches!(asking.await.unwrap(), Ok(1..)));
 }
+
+/// A connection that carries HTTP only since the shutdown has a moment of its own for a request.
+#[pikake::sim(seeds = 5)]
+async fn handshake_during_a_shutdown_is_followed_by_a_request() {
+    let site = site(10).await;
+    let carrier = TcpStream::connect(site.address).await.unwrap();
+    sleep(MOMENT).await.unwrap();
+    site.stop.set();
+    sleep(Duration::from_millis(80)).await.unwrap();
+    let connector = TlsConnector::builder().roots_pem(site.certificate.as_bytes()).unwrap();
+    let stream = connector.build().unwrap().connect("localhost", carrier).await.unwrap();
+    sleep(Duration::from_millis(40)).await.unwrap();
+    let (mut sender, connection) = http1::handshake(Io::new(stream)).await.unwrap();
+    spawn(connection).detach();
+    let request = Request::get("https://localhost/").body(Empty::<Bytes>::new()).unwrap();
+    assert!(sender.send_request(request).await.is_ok());
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::CONTENT_LENGTH;
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, Empty};
@@ -18,6 +18,7 @@ use hyper::{Request, StatusCode};
 use pikake::http::axum::{Peer, local};
 use pikake::http::{CLIENT_GONE, Executor, Io, Report, SHUTTING_DOWN, ServeError, serve};
 use pikake::net::{Listener, TcpListener, TcpStream};
+use pikake::sim::{Cause, Sim};
 use pikake::sync::Event;
 use pikake::{Bound, Interrupted, Task, future_wait, shield, sleep, spawn, timed, timeout_after};
 
@@ -364,9 +365,13 @@ async fn used_connection_is_not_idle_if_responses_have_a_length() {
 
 /// A client that has sent its request and ended its side of the connection.
 async fn half_closed(address: std::net::SocketAddr, path: &str) -> String {
+    send_and_end(address, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await
+}
+
+/// The answers to a client that has sent this and ended its side of the connection.
+async fn send_and_end(address: std::net::SocketAddr, requests: &str) -> String {
     let stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(requests.as_bytes()).await.unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
@@ -425,16 +430,9 @@ async fn a_half_closed_client_is_told_after_a_time_or_never() {
 #[pikake::sim(seeds = 10)]
 async fn all_requests_before_the_end_are_answered() {
     let site = site().await;
-    let stream = TcpStream::connect(site.address).await.unwrap();
     let request = |path| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
     let requests = [request("/"), request("/hang"), request("/"), request("/hang")].concat();
-    stream.write_all(requests.as_bytes()).await.unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
-    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-        all.extend(&buffer[..length]);
-    }
-    let all = String::from_utf8(all).unwrap();
+    let all = send_and_end(site.address, &requests).await;
     let bodies: Vec<_> = all.split("\r\n\r\n").skip(1).map(|part| &part[..5]).collect();
     assert_eq!(bodies, ["hello", "cut s", "hello", "cut s"], "{all}");
 }
@@ -469,4 +467,59 @@ async fn a_half_closed_client_has_what_there_is_of_a_stream() {
     assert!(answer.len() > 10 * PART, "{}", answer.len());
     is_over.wait().await.unwrap();
     drop(server);
+}
+
+/// A handler has the whole body that was sent before the end of the client's side, and so has the
+/// client if it is sent back.
+#[pikake::sim(seeds = 20)]
+async fn a_body_before_the_end_is_read_to_its_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new()
+        .route("/length", post(async |body: Bytes| body.len().to_string()))
+        .route("/echo", post(async |body: Body| body));
+    let server = spawn(serve(listener, router).into_future()).cancel_on_drop();
+    let chunks = "5\r\nhello\r\n".repeat(20);
+    let ask = async |path: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+        send_and_end(address, &(head + &chunks + "0\r\n\r\n")).await
+    };
+    let length = ask("/length").await;
+    assert!(length.starts_with("HTTP/1.1 200") && length.ends_with("100"), "{length}");
+    let echo = ask("/echo").await;
+    assert!(echo.matches("hello").count() == 20 && echo.ends_with("0\r\n\r\n"), "{echo}");
+    drop(server);
+}
+
+/// A server that is dropped leaves no task, however long its limits are.
+#[pikake::sim(seeds = 3)]
+async fn a_dropped_server_leaves_nothing() {
+    let count = || pikake::traps::inspect::kernel_figures().tasks;
+    let before = count();
+    for is_used in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = serve(listener, router(Seen::default())).header_timeout(LONG);
+        let server = spawn(server.into_future());
+        sleep(MOMENT).await.unwrap();
+        if is_used {
+            assert!(half_closed(address, "/").await.ends_with("hello"));
+        }
+        server.abort();
+        sleep(MOMENT).await.unwrap();
+        assert_eq!(count(), before);
+    }
+}
+
+/// An idle server has no timer, which would hide a deadlock from a simulation.
+#[test]
+fn an_idle_server_hides_no_deadlock() {
+    let mut sim = Sim::new(1);
+    sim.client("stuck", || async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = spawn(serve(listener, router(Seen::default())).into_future());
+        Event::new().wait().await.unwrap();
+        drop(server);
+    });
+    assert_eq!(sim.run().unwrap_err().cause, Cause::Deadlock);
 }
