@@ -107,18 +107,17 @@ fn on_pikake<S, B>(
         match tls {
             None => server.await.unwrap(),
             Some(tls) => {
-                let identity =
-                    Identity::from_pem(tls.cert.pem().as_bytes(), tls.signing_key.serialize_pem().as_bytes());
+                let identity = Identity::from_pem(
+                    tls.cert.pem().as_bytes(),
+                    tls.signing_key.serialize_pem().as_bytes(),
+                );
                 server.tls(identity.unwrap()).await.unwrap()
             }
         };
     });
 }
 
-fn with_listener(
-    on_bound: impl FnOnce(u16),
-    serve: impl AsyncFnOnce(tokio::net::TcpListener),
-) {
+fn with_listener(on_bound: impl FnOnce(u16), serve: impl AsyncFnOnce(tokio::net::TcpListener)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -132,11 +131,8 @@ fn on_axum(on_bound: impl FnOnce(u16)) {
 }
 
 /// hyper-util's server, and rustls by tokio-rustls.
-fn on_tokio<S, B>(
-    on_bound: impl FnOnce(u16),
-    service: S,
-    tls: Option<CertifiedKey<rcgen::KeyPair>>,
-) where
+fn on_tokio<S, B>(on_bound: impl FnOnce(u16), service: S, tls: Option<CertifiedKey<rcgen::KeyPair>>)
+where
     S: Service<Request<hyper::body::Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -156,14 +152,16 @@ fn on_tokio<S, B>(
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new());
         builder.http2().timer(TokioTimer::new());
-        let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let served =
+            builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         drop(served.await);
     }
 
     let acceptor = tls.map(|tls| {
         let key = PrivateKeyDer::Pkcs8(tls.signing_key.serialize_der().into());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.unwrap().with_no_client_auth();
         let mut config = config.with_single_cert(vec![tls.cert.der().clone()], key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
