@@ -99,7 +99,7 @@
 //! | wait for the first of several futures | [`select!`] |
 //! | limit how long a future may take | [`timeout_after`]; to keep its output: [`timed`]; to get an `Option`: [`ignore_after`] |
 //! | keep a future from being interrupted | [`shield`] |
-//! | start a task, and join or cancel it | [`spawn`], [`Task`]; with a name: [`task::Builder`] |
+//! | start a task, and join or cancel it | [`spawn`], [`Task`]; with a name, or at once: [`task::Builder`] |
 //! | start tasks that end before a block does | [`TaskGroup`], [`task_group`] |
 //! | run futures in parallel, a limited number at a time | [`task::in_parallel`], [`task::ordered_map`] |
 //! | share state, wait for a condition, pass values on | [`sync`] |

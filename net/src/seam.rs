@@ -7,7 +7,7 @@
 //! The latest waker of a direction is woken, as these traits require. An abandoned wait (a future
 //! of another library was dropped) stays with its stream until the next read or write replaces it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -25,6 +25,8 @@ type ReadyWait = KernelTrap<SocketTrap<IsReady>>;
 pub(crate) struct Waits {
     read: RefCell<Option<ReadyWait>>,
     write: RefCell<Option<ReadyWait>>,
+    /// The last read has left its buffer room, so the next one most likely has to wait.
+    is_drained: Cell<bool>,
 }
 
 impl Waits {
@@ -48,12 +50,17 @@ impl Socket {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
+        waits_first: bool,
         mut with: T,
         attempt: impl Fn(&mut T) -> Attempt<'_>,
     ) -> Poll<io::Result<usize>> {
         let wait = self.waits().of(direction);
         // The wait is taken out, so nothing is borrowed while the kernel calls a waker.
-        let mut waiting = wait.take();
+        let begin = || match direction {
+            Direction::Read => read_wait(self.id()),
+            Direction::Write => write_wait(self.id()),
+        };
+        let mut waiting = wait.take().or_else(|| waits_first.then(begin));
         loop {
             if let Some(mut trap) = waiting.take() {
                 match Pin::new(&mut trap).poll(cx) {
@@ -66,10 +73,7 @@ impl Socket {
             }
             match self.attempt(attempt(&mut with)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    waiting = Some(match direction {
-                        Direction::Read => read_wait(self.id()),
-                        Direction::Write => write_wait(self.id()),
-                    });
+                    waiting = Some(begin());
                 }
                 result => return Poll::Ready(result),
             }
@@ -80,7 +84,14 @@ impl Socket {
         if buffer.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.poll_attempt(cx, Direction::Read, buffer, |buffer| Attempt::Read(buffer))
+        let (length, is_drained) = (buffer.len(), &self.waits().is_drained);
+        let waits_first = is_drained.get();
+        let polled = self
+            .poll_attempt(cx, Direction::Read, waits_first, buffer, |buffer| Attempt::Read(buffer));
+        if let Poll::Ready(Ok(count)) = polled {
+            is_drained.set(count < length);
+        }
+        polled
     }
 
     fn poll_read_vectored(
@@ -91,11 +102,13 @@ impl Socket {
         if has_no_room(buffers) {
             return Poll::Ready(Ok(0));
         }
-        self.poll_attempt(cx, Direction::Read, buffers, |buffers| Attempt::ReadVectored(buffers))
+        self.poll_attempt(cx, Direction::Read, false, buffers, |buffers| {
+            Attempt::ReadVectored(buffers)
+        })
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_attempt(cx, Direction::Write, data, |data| Attempt::Write(data))
+        self.poll_attempt(cx, Direction::Write, false, data, |data| Attempt::Write(data))
     }
 
     fn poll_write_vectored(
@@ -103,7 +116,7 @@ impl Socket {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_attempt(cx, Direction::Write, data, |data| Attempt::WriteVectored(data))
+        self.poll_attempt(cx, Direction::Write, false, data, |data| Attempt::WriteVectored(data))
     }
 
     fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {

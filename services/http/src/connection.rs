@@ -158,7 +158,13 @@ where
                     last = None;
                     serving.as_mut().graceful_shutdown();
                 }
-                Some(Order::End(why)) => return Poll::Ready(Err(why.into())),
+                Some(Order::EndIdle) => {
+                    return Poll::Ready(Err("the client sent no request in time".into()));
+                }
+                Some(Order::EndStalled) => {
+                    let why = "the client neither sent its request nor read the response in time";
+                    return Poll::Ready(Err(why.into()));
+                }
                 None => {}
             }
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {

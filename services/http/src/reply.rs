@@ -24,7 +24,7 @@ struct Sending {
     /// Whether hyper has all parts.
     is_complete: bool,
     /// The parts of the connection that hyper had dropped unwritten when this response began.
-    cut_before: u64,
+    cut_before: u32,
 }
 
 impl Sending {
@@ -146,7 +146,7 @@ impl<D: Buf> Drop for Part<D> {
     fn drop(&mut self) {
         self.requests.parts.set(self.requests.parts.get() - 1);
         match self.data.has_remaining() {
-            true => self.requests.parts_cut.set(self.requests.parts_cut.get() + 1),
+            true => self.requests.parts_cut.set(self.requests.parts_cut.get().wrapping_add(1)),
             false => self.requests.note_progress(),
         }
     }

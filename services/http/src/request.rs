@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -41,7 +41,12 @@ pub(crate) struct RequestLine {
     method: Method,
     uri: Uri,
     pub(crate) body: BodyState,
+    /// The key among those that run, or [`NOT_LISTED`]. For the thread of the server.
+    key: AtomicUsize,
 }
+
+/// The key of a request whose task has not had to wait.
+const NOT_LISTED: usize = usize::MAX;
 
 /// Whether somebody waits for a part of a request's body, perhaps on another thread.
 #[derive(Default)]
@@ -80,10 +85,9 @@ impl fmt::Display for RequestLine {
     }
 }
 
-/// A request whose task has not ended.
+/// A request whose task waits.
 pub(crate) struct Running {
-    /// `None` during the first step.
-    task: Option<TaskRef>,
+    task: TaskRef,
     pub(crate) line: Arc<RequestLine>,
 }
 
@@ -100,8 +104,10 @@ pub(crate) enum Order {
     FinishSoon,
     /// To take no more requests, and to tell the client.
     Finish,
-    /// To end, for this reason.
-    End(&'static str),
+    /// To end, since the client sent no request in time.
+    EndIdle,
+    /// To end, since the client let a request wait.
+    EndStalled,
 }
 
 /// The requests of one connection, and what is counted of them.
@@ -124,13 +130,13 @@ pub(crate) struct Requests {
     /// Whether the client does not read what is to be written.
     pub(crate) is_blocked: Cell<bool>,
     /// The bodies of responses that hyper has.
-    pub(crate) bodies: Cell<usize>,
+    pub(crate) bodies: Cell<u32>,
     /// How many of these wait for the server.
-    pub(crate) bodies_due: Cell<usize>,
+    pub(crate) bodies_due: Cell<u32>,
     /// The parts of bodies that hyper has and has not written.
-    pub(crate) parts: Cell<usize>,
+    pub(crate) parts: Cell<u32>,
     /// The parts that hyper has dropped unwritten.
-    pub(crate) parts_cut: Cell<u64>,
+    pub(crate) parts_cut: Cell<u32>,
     /// Whether the client has caught up since the last check: it has all that the server gave, and
     /// no request waits for it.
     is_caught_up: Cell<bool>,
@@ -153,7 +159,7 @@ impl Requests {
 
     /// The tasks that run, collected so that `running` is not borrowed while they are cancelled.
     pub(crate) fn tasks(&self) -> Vec<TaskRef> {
-        self.running.borrow().iter().filter_map(|(_, running)| running.task.clone()).collect()
+        self.running.borrow().iter().map(|(_, running)| running.task.clone()).collect()
     }
 
     pub(crate) fn cancel_all(&self, reason: &str) {
@@ -229,10 +235,8 @@ impl Requests {
                 self.begin_checks();
                 Order::Finish
             }
-            Phase::Idle => Order::End("the client sent no request in time"),
-            Phase::AwaitsClient | Phase::AwaitsServer => {
-                Order::End("the client neither sent its request nor read the response in time")
-            }
+            Phase::Idle => Order::EndIdle,
+            Phase::AwaitsClient | Phase::AwaitsServer => Order::EndStalled,
         });
         true
     }
@@ -249,13 +253,16 @@ impl Requests {
 /// Removes a request from the running ones on drop.
 struct RequestGuard {
     requests: Rc<Requests>,
-    key: usize,
+    line: Arc<RequestLine>,
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let ended = self.requests.running.borrow_mut().try_remove(self.key);
-        drop(ended);
+        let key = self.line.key.load(Ordering::Relaxed);
+        if key != NOT_LISTED {
+            let ended = self.requests.running.borrow_mut().remove(key);
+            drop(ended);
+        }
         self.requests.figures.task_ended();
         self.requests.ended_one.wake(1);
     }
@@ -285,6 +292,7 @@ where
             method: request.method().clone(),
             uri: request.uri().clone(),
             body: BodyState::default(),
+            key: AtomicUsize::new(NOT_LISTED),
         });
         *requests.last.borrow_mut() = (!request.body().is_end_stream()).then(|| line.clone());
         if requests.running.borrow().len() >= REQUESTS as usize {
@@ -297,9 +305,8 @@ where
         } else {
             task = task.eager();
         }
-        let key = requests.running.borrow_mut().insert(Running { task: None, line: line.clone() });
         requests.figures.task_began();
-        let place = RequestGuard { requests: requests.clone(), key };
+        let place = RequestGuard { requests: requests.clone(), line: line.clone() };
         let request = request.map(|body| Incoming::new(body, &line));
         let mut service = self.service.clone();
         let task = task.spawn(async move {
@@ -309,9 +316,8 @@ where
         });
         if !task.is_finished() {
             task.task_ref().set_name(REQUEST_NAME);
-            if let Some(running) = requests.running.borrow_mut().get_mut(key) {
-                running.task = Some(task.task_ref().clone());
-            }
+            let running = Running { task: task.task_ref().clone(), line: line.clone() };
+            line.key.store(requests.running.borrow_mut().insert(running), Ordering::Relaxed);
         }
         ResponseFuture { task: Some(task), requests, line, began }
     }
