@@ -3,7 +3,8 @@
 //! A kernel without observers pays one test of a flag for each of these calls. The kernel calls
 //! observers on its own thread while none of its state is borrowed. So an observer may call traps
 //! that do not suspend. A panic of an observer unwinds through the kernel's `run` or `turn`; inside
-//! the poll of a task, as at its waits and the steps that it makes inside its own, it is that task's.
+//! the poll of a task, as at its waits and the steps that it makes inside its own, it is that
+//! task's.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

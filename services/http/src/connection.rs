@@ -74,7 +74,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     let task = current().task_ref().clone();
     let id = task.id();
     let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
-    let key = gate.open(open);
+    let key = gate.list(open);
     gate.figures.connection_opened(id, Rc::new(peer));
     let _listed = ConnectionGuard { gate: gate.clone(), key };
     let served = async {

@@ -76,7 +76,7 @@ impl Gate {
     }
 
     /// Lists a connection, and returns its key.
-    pub(crate) fn open(&self, connection: OpenConnection) -> usize {
+    pub(crate) fn list(&self, connection: OpenConnection) -> usize {
         let mut open = self.open.borrow_mut();
         if open.is_empty() {
             self.watch.wake(1);
