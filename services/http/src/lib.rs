@@ -51,7 +51,7 @@
 //! | `pikake_http_connections` | gauge | | the open connections |
 //! | `pikake_http_running_requests` | gauge | | the requests whose handlers run |
 //! | `pikake_http_responses` | counter | `status`: `1xx` to `5xx` | the responses |
-//! | `pikake_http_unanswered_requests` | counter | | the requests without a response: the client has gone, the service has failed, or a shutdown has dropped them |
+//! | `pikake_http_unanswered_requests` | counter | | the requests without a response: the client has reset the connection or the stream, the service has failed, or a shutdown has dropped them |
 //! | `pikake_http_response_time` | times | | the time from the head of a request to that of its response; of requests that begin after the first look at the figures |
 //!
 //! # Send
