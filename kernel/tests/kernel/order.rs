@@ -366,3 +366,22 @@ fn a_scope_in_which_tasks_begin_is_listed() {
         task.abort();
     });
 }
+
+/// A wake lists the task in its own step, in which it ends.
+#[test]
+fn a_task_that_has_ended_is_not_ready() {
+    run(async {
+        let wakes = poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::Ready(())
+        });
+        let task = spawn(wakes);
+        assert!(task.task_ref().is_ready());
+        while !task.is_finished() {
+            yield_now().await.unwrap();
+        }
+        assert!(!task.task_ref().is_ready());
+        yield_now().await.unwrap();
+        assert!(!task.task_ref().is_ready());
+    });
+}

@@ -385,6 +385,24 @@ fn channels_have_names() {
     );
 }
 
+/// A task that is asked to end before it waits for its own lock ends in that step, and nothing looks
+/// at it for ever.
+#[test]
+fn the_report_of_an_own_lock_ends_with_its_task() {
+    let kernel = kernel();
+    kernel.run(async {
+        let task = spawn(async {
+            let lock = RwLock::new(());
+            let _guard = lock.write().await.unwrap();
+            pikake::current().request_cancel("by itself");
+            lock.read().await.is_err()
+        });
+        assert!(task.await.unwrap());
+        timeout_after(ms(5_000), sleep(ms(2_000))).await.unwrap().unwrap();
+        assert_eq!(kernel.task_count(), 1, "the main task alone");
+    });
+}
+
 /// The test that the next one starts.
 const OWN_LOCK: &str = "shown::task_that_waits_for_its_own_lock";
 

@@ -307,9 +307,10 @@ impl TaskRef {
         self.shared().refs.load(Ordering::Acquire) > 1
     }
 
-    /// Whether the task is ready to be stepped.
+    /// Whether the task is ready to be stepped. A task that has ended is not, also if a wake had
+    /// listed it before.
     pub fn is_ready(&self) -> bool {
-        self.flags().has(Flags::QUEUED)
+        self.flags().has(Flags::QUEUED) && !self.is_ended()
     }
 
     /// The number that the kernel assigned to the task.
