@@ -24,7 +24,8 @@ use crate::handshake::Handshake;
 use crate::incoming::Incoming;
 use crate::io::Io;
 use crate::pace::Limits;
-use crate::request::{CLIENT_GONE, Order, REQUESTS, RequestService, Requests};
+use crate::request::{CLIENT_GONE, RequestService};
+use crate::requests::{Order, REQUESTS, Requests};
 use crate::stream::{Counted, Stream};
 use crate::timer::Timer;
 
@@ -149,7 +150,7 @@ where
                 }
             }
             // Before answers that are ready are written.
-            match requests.order.take() {
+            match requests.take_order() {
                 Some(Order::FinishSoon) => {
                     last = Some(Box::pin(sleep(limits.last)));
                     continue;
@@ -171,7 +172,7 @@ where
                 return Poll::Ready(served);
             }
             client_end.tell(&requests, cx)?;
-            if requests.order.get().is_none() {
+            if !requests.has_order() {
                 return Poll::Pending;
             }
         }
@@ -195,8 +196,7 @@ impl<C: AsyncRead + Unpin> ClientEnd<C> {
     ///
     /// Over HTTP/2 the end of a side is the end of the connection.
     fn tell(&mut self, requests: &Requests, cx: &mut Context<'_>) -> Result<(), BoxError> {
-        let is_waiting = !requests.running.borrow().is_empty() || requests.bodies.get() > 0;
-        if !is_waiting || requests.is_http2.get() {
+        if !requests.has_any() || requests.is_http2.get() {
             return Ok(());
         }
         self.stream.look_ahead(cx)?;
@@ -204,7 +204,7 @@ impl<C: AsyncRead + Unpin> ClientEnd<C> {
             return Ok(());
         }
         for task in requests.tasks() {
-            // A handler that has not begun would be dropped: it is told later.
+            // A request to end would drop a handler that has not begun, so it comes a step later.
             match task.was_stepped() {
                 true => task.request_cancel(Interrupted::cancelled(CLIENT_GONE)),
                 false => cx.waker().wake_by_ref(),

@@ -8,7 +8,7 @@ use pikake_traps::{Interrupted, TaskError, timeout_after};
 
 use crate::gate::Gate;
 use crate::report::{Left, Report};
-use crate::request::Running;
+use crate::requests::Running;
 
 /// The reason with which a request's task is cancelled at the soft deadline.
 pub const SHUTTING_DOWN: &str = "the server is being shut down";

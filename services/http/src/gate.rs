@@ -15,7 +15,7 @@ use slab::Slab;
 
 use crate::figures::ServerFigures;
 use crate::pace::Limits;
-use crate::request::{Order, Requests};
+use crate::requests::{Order, Requests};
 
 /// An open connection.
 pub(crate) struct OpenConnection {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body;
 
-use crate::request::RequestLine;
+use crate::requests::RequestLine;
 
 /// The body of a request, read from the connection on demand.
 ///

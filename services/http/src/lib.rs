@@ -94,6 +94,7 @@ mod peer;
 mod reply;
 mod report;
 mod request;
+mod requests;
 mod server;
 mod stream;
 mod timer;

@@ -14,7 +14,7 @@ use bytes::{Buf, Bytes};
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::request::Requests;
+use crate::requests::Requests;
 
 /// A response that is being sent: until hyper has dropped its body.
 struct Sending {
@@ -29,18 +29,13 @@ struct Sending {
 
 impl Sending {
     fn new(requests: &Rc<Requests>, is_complete: bool) -> Self {
-        requests.bodies.set(requests.bodies.get() + 1);
-        let cut_before = requests.parts_cut.get();
+        let cut_before = requests.body_begins();
         Self { requests: requests.clone(), is_due: false, is_complete, cut_before }
     }
 
     fn set_due(&mut self, is_due: bool) {
         if std::mem::replace(&mut self.is_due, is_due) != is_due {
-            let due = &self.requests.bodies_due;
-            due.set(if is_due { due.get() + 1 } else { due.get() - 1 });
-            if is_due {
-                self.requests.note_progress();
-            }
+            self.requests.body_is_due(is_due);
         }
     }
 }
@@ -48,14 +43,7 @@ impl Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         self.set_due(false);
-        self.requests.bodies.set(self.requests.bodies.get() - 1);
-        // Over HTTP/1, hyper does not ask whether a body has more than the announced bytes, and no
-        // request is reset.
-        let is_complete = self.is_complete || !self.requests.is_http2.get();
-        // If a part was cut, it may have been this response's.
-        if is_complete && self.cut_before == self.requests.parts_cut.get() {
-            self.requests.note_progress();
-        }
+        self.requests.body_ends(self.is_complete, self.cut_before);
     }
 }
 
@@ -137,18 +125,14 @@ pub(crate) struct Part<D: Buf> {
 
 impl<D: Buf> Part<D> {
     fn new(data: D, requests: &Rc<Requests>) -> Self {
-        requests.parts.set(requests.parts.get() + 1);
+        requests.part_begins();
         Self { data, requests: requests.clone() }
     }
 }
 
 impl<D: Buf> Drop for Part<D> {
     fn drop(&mut self) {
-        self.requests.parts.set(self.requests.parts.get() - 1);
-        match self.data.has_remaining() {
-            true => self.requests.parts_cut.set(self.requests.parts_cut.get().wrapping_add(1)),
-            false => self.requests.note_progress(),
-        }
+        self.requests.part_ends(!self.data.has_remaining());
     }
 }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::io::with_scratch;
-use crate::request::Requests;
+use crate::requests::Requests;
 
 /// How many bytes are read ahead at most. With some unread bytes, the end of the client's side is
 /// noticed later.
@@ -41,15 +41,10 @@ impl<S> Stream<S> {
         self.is_ended.get()
     }
 
-    fn count(&self, number: usize) {
-        let moved = &self.requests.moved;
-        moved.set(moved.get() + number as u64);
-    }
-
     fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.requests.is_blocked.set(written.is_pending());
+        self.requests.set_blocked(written.is_pending());
         if let Poll::Ready(Ok(number)) = written {
-            self.count(number);
+            self.requests.count_moved(number);
         }
         written
     }
@@ -61,7 +56,7 @@ impl<S: AsyncRead + Unpin> Stream<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buffer))?;
         let number = buffer.filled().len() - before;
-        self.count(number);
+        self.requests.count_moved(number);
         if number == 0 && buffer.remaining() > 0 {
             self.is_ended.set(true);
         }
@@ -147,7 +142,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     // A TLS stream has taken what it encrypted, and waits here.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut *self.0.stream.borrow_mut()).poll_flush(cx);
-        self.0.requests.is_blocked.set(flushed.is_pending());
+        self.0.requests.set_blocked(flushed.is_pending());
         flushed
     }
 

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use pikake::http::axum::{Peer, local};
-use pikake::http::{CLIENT_GONE, Executor, Io, Report, SHUTTING_DOWN, ServeError, serve};
+use pikake::http::{CLIENT_GONE, Executor, Io, Report, SHUTTING_DOWN, ServeError, peer, serve};
 use pikake::net::{Listener, TcpListener, TcpStream};
 use pikake::sim::{Cause, Sim};
 use pikake::sync::Event;
@@ -522,4 +522,24 @@ fn an_idle_server_hides_no_deadlock() {
         drop(server);
     });
     assert_eq!(sim.run().unwrap_err().cause, Cause::Deadlock);
+}
+
+#[pikake::sim(seeds = 3)]
+async fn the_clients_address_is_known_in_the_handler_alone() {
+    use std::net::SocketAddr;
+    let handler = local(async || {
+        let own = peer::<SocketAddr>().is_some();
+        let later = sleep(MOMENT).await.is_ok() && peer::<SocketAddr>().is_some();
+        let other_type = peer::<String>().is_some();
+        let in_a_task = spawn(async { peer::<SocketAddr>().is_some() }).await.unwrap();
+        format!("{own} {later} {other_type} {in_a_task}")
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = serve(listener, Router::new().route("/", get(handler)));
+    let server = server.client_end_grace(None).into_future();
+    let server = spawn(server).cancel_on_drop();
+    assert!(half_closed(address, "/").await.ends_with("true true false false"));
+    assert_eq!(peer::<SocketAddr>(), None);
+    drop(server);
 }
