@@ -12,10 +12,10 @@
 //! The length of a tick is measured against the monotonic clock (`calibration.rs` has the method
 //! and the argument for its error). The first baseline is short, because a program waits for it at
 //! its start. Its first anchor is kept, so every later measurement has a longer baseline and a
-//! smaller error. The clock measures again while it is used, whenever the baseline has doubled: by
-//! then some milliseconds after the start, and in a day 30 times. A measurement whose bound is
-//! worse than the one in use is dropped. So is a measurement that disagrees by more than
-//! corrections of the system clock explain: the counter has then stepped.
+//! smaller error. A clock in use measures again whenever the baseline has doubled, thirty times in
+//! its first day. A measurement whose bound is worse than the one in use is dropped. So is a
+//! measurement that disagrees by more than corrections of the system clock explain: the counter has
+//! then stepped.
 //!
 //! On one machine (AMD EPYC guest under KVM, 2.6 GHz) a bracket is 30 ns wide. The first
 //! measurement takes 0.13 ms, and the rate was mostly within 60 ppm, 126 ppm at worst in 30 trials.
@@ -50,7 +50,8 @@ use crate::Rate;
 use crate::calibration::{Anchor, is_plausible, rate_between};
 
 /// The largest error of the rate of a fresh [`SystemClock`](crate::SystemClock), in parts per
-/// million: 0.5 ms in every second. A clock that is used refines it soon.
+/// million: 0.5 ms in every second. A clock in use has a smaller one after a fraction of a
+/// millisecond.
 ///
 /// Enforced: a counter that cannot be measured this well is not used. Two anchors that are good to
 /// 50 ns reach this bound over a first baseline of 0.2 ms.

@@ -33,6 +33,16 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
+    /// How steps are shown now.
+    #[inline]
+    pub(super) fn showing(&self) -> Showing<'_> {
+        match self.recorder.get() {
+            _ if self.pace.times_steps() => Showing::Timed,
+            Some(recorder) => Showing::ToRecorder(recorder),
+            None => Showing::ToWatchdog,
+        }
+    }
+
     /// Shows the name of a task that is about to be stepped.
     pub(super) fn show_name(&self, task: &TaskRef) {
         self.pulse.show_name(task.id().0, task.name());
@@ -63,18 +73,19 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Steps a task inside the step of another one, and shows the step. The watchdog goes on
     /// looking at the outer step.
     pub(super) fn step_inside_and_show(&self, task: TaskRef) -> Option<TaskRef> {
-        match self.recorder.get() {
-            _ if self.pace.times_steps() => self.step_timed(task, true),
-            Some(recorder) => {
+        match self.showing() {
+            Showing::ToWatchdog => self.local.step(task),
+            Showing::ToRecorder(recorder) => {
                 let at = self.pace.last_reading();
                 self.local.step_and_show(task, |task| recorder.stepped(task, at, None))
             }
-            None => self.local.step(task),
+            Showing::Timed => self.step_timed(task, true),
         }
     }
 
     /// Steps a task, takes the time, and shows both to observers and to the recorder. The time of
-    /// steps inside the step is theirs; whether the step took long is told with them.
+    /// the steps inside is shown with these, and not with the outer step; a long step is reported
+    /// with its whole time.
     #[inline(never)]
     fn step_timed(&self, task: TaskRef, is_inside: bool) -> Option<TaskRef> {
         let is_observed = !self.observers.is_empty();

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use pikake_time::Clock;
-use pikake_traps::{TaskError, TaskRef, WaiterList};
+use pikake_traps::{Interrupted, TaskError, TaskRef, TrapHandler, WaiterList};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
@@ -48,6 +48,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             // An observer has panicked, and its panic is that of the task around.
             if task.is_ended() {
                 self.forget(task);
+            } else if task.is_ready() {
+                // Perhaps before the step, and then the task is in no list.
+                self.abort(task, Interrupted::cancelled("an observer has panicked"));
             }
         });
         let left = self.step_inside_and_show(task.clone());

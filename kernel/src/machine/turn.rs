@@ -151,10 +151,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Makes this number of steps, or fewer if the pass ends before.
     #[inline]
     fn run_ready(&self, steps: u64) {
-        match self.recorder.get() {
-            _ if self.pace.times_steps() => self.run_ready_and_show(steps, Showing::Timed),
-            Some(recorder) => self.run_ready_and_show(steps, Showing::ToRecorder(recorder)),
-            None => self.run_ready_and_show(steps, Showing::ToWatchdog),
+        match self.showing() {
+            // The loop for this case is compiled on its own.
+            Showing::ToWatchdog => self.run_ready_and_show(steps, Showing::ToWatchdog),
+            showing => self.run_ready_and_show(steps, showing),
         }
     }
 

@@ -333,18 +333,27 @@ fn a_wake_by_an_observer_before_the_first_step_does_nothing() {
 /// The panic of an observer in a step inside is that of the task around, and nothing is lost.
 #[test]
 fn an_observer_panics_in_a_step_inside() {
-    struct Panics;
+    struct Panics {
+        before: bool,
+    }
     impl Observer for Panics {
+        fn stepping(&self, task: &TaskRef) {
+            assert!(!self.before || task.name() != "child", "the observer panics");
+        }
         fn stepped(&self, task: &TaskRef, _: Duration) {
-            assert!(task.name() != "child", "the observer panics");
+            assert!(self.before || task.name() != "child", "the observer panics");
         }
     }
-    let kernel = builder().observer(Panics).build().unwrap();
-    kernel.run(async {
-        let around = spawn(async { Builder::new().name("child").eager().spawn(async {}).detach() });
-        assert!(around.await.unwrap_err().panic().is_some());
-    });
-    assert_eq!(kernel.task_count(), 0);
+    for before in [false, true] {
+        let kernel = builder().observer(Panics { before }).build().unwrap();
+        kernel.run(async {
+            let child = Builder::new().name("child").eager();
+            let around = spawn(async { child.spawn(async {}).detach() });
+            assert!(around.await.unwrap_err().panic().is_some());
+            yield_now().await.unwrap();
+        });
+        assert_eq!(kernel.task_count(), 0);
+    }
 }
 
 /// A listing has a scope with a deadline that a foreign future waits in, also if tasks begin there.
@@ -383,5 +392,20 @@ fn a_task_that_has_ended_is_not_ready() {
         assert!(!task.task_ref().is_ready());
         yield_now().await.unwrap();
         assert!(!task.task_ref().is_ready());
+    });
+}
+
+#[test]
+fn a_task_without_a_name_is_named_once() {
+    run(async {
+        let [late, named] = [Builder::new(), Builder::new().name("from the start")]
+            .map(|task| task.spawn(std::future::pending::<()>()));
+        for task in [&late, &named] {
+            task.task_ref().set_name("late");
+            task.task_ref().set_name(String::from("later"));
+        }
+        assert_eq!((late.name(), named.name()), ("late", "from the start"));
+        late.abort();
+        named.abort();
     });
 }
