@@ -385,8 +385,8 @@ fn channels_have_names() {
     );
 }
 
-/// A task that is asked to end before it waits for its own lock ends in that step, and nothing looks
-/// at it for ever.
+/// A task that is asked to end before it waits for its own lock ends in that step, and its report
+/// ends, too.
 #[test]
 fn the_report_of_an_own_lock_ends_with_its_task() {
     let kernel = kernel();
