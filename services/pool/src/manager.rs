@@ -78,6 +78,9 @@ pub trait Manager: 'static {
     /// Makes an object that came back fit for its next user, for example by a rollback. By default
     /// there is nothing to do.
     ///
+    /// The call, up to its first wait, is a part of the drop of the lease, in a task of the pool's
+    /// own: it must not need what the holder has borrowed meanwhile.
+    ///
     /// An error, or no answer [in time](crate::Builder::clean_within), destroys the object.
     fn clean(&self, object: &mut Self::Object) -> impl Future<Output = Result<(), Self::Error>> {
         let _ = object;
