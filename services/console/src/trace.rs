@@ -45,6 +45,9 @@ struct Track {
     name: String,
     /// The wait in it that is open.
     wait: Option<String>,
+    /// The time of the last mark in it. A rate that is measured better meanwhile makes later times
+    /// some nanoseconds earlier, and no mark is before the last one.
+    since: u64,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -105,12 +108,14 @@ impl<W: Write> TraceWriter<W> {
     /// That of the writer.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         let Event { at, task, what } = event;
-        let (at, task) = (*at, *task);
+        let task = *task;
+        let since = self.tasks.get(&task).map_or(0, |track| track.since);
+        let at = since.max(*at);
         self.end = self.end.max(at);
         match what {
             What::Spawned => self.open(task, at),
             What::Stepped { took, trap, place } => {
-                let begin = at.saturating_sub(took.unwrap_or(0));
+                let begin = since.max(at.saturating_sub(took.unwrap_or(0)));
                 self.close_wait(task, begin)?;
                 self.step(task, begin, *took, &[("trap", trap), ("place", place)])?;
                 let wait = match (trap, place) {
@@ -119,11 +124,14 @@ impl<W: Write> TraceWriter<W> {
                     (None, _) => return Ok(()),
                 };
                 self.mark("b", task, at, &wait)?;
-                self.tasks.entry(task).and_modify(|track| track.wait = Some(wait));
+                self.tasks.entry(task).and_modify(|track| {
+                    track.wait = Some(wait);
+                    track.since = at;
+                });
                 Ok(())
             }
             What::Ended { took, exit } => {
-                let begin = at.saturating_sub(took.unwrap_or(0));
+                let begin = since.max(at.saturating_sub(took.unwrap_or(0)));
                 self.close_wait(task, begin)?;
                 self.step(task, begin, *took, &[("exit", &Some(exit.clone()))])?;
                 self.close(task, at)
@@ -157,7 +165,7 @@ impl<W: Write> TraceWriter<W> {
         }
         let name = self.name_of(task);
         self.mark("b", task, at, &name)?;
-        self.tasks.insert(task, Track { name, wait: None });
+        self.tasks.insert(task, Track { name, wait: None, since: at });
         Ok(())
     }
 
