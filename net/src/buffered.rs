@@ -4,23 +4,21 @@
 //! interruption loses nothing: the next call returns the piece from its beginning. A *limit* stops
 //! a peer that never ends its line: the buffer exceeds it by one read at most.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::ops::Range;
+use std::ops::Deref;
 
+use bytes::Bytes;
 use pikake_traps::{Direction, ResourceBusy};
 
 use crate::codec::text_of;
 use crate::error::ReadExactError;
-use crate::read_write::{Read, Write, read_exact};
+use crate::read_write::{CHUNK, Read, Write, read_exact};
 
 /// The default limit of a line or another piece that is read as a whole. Header lines and commands
 /// of the usual protocols are far shorter.
 pub const DEFAULT_READ_LIMIT: usize = 64 * 1024;
-
-/// The size of one read. Larger buffers save few system calls, and each reader has one.
-const CHUNK: usize = 8 * 1024;
 
 /// A piece exceeded its reader's limit. The payload of an [`io::Error`] of the kind
 /// [`InvalidData`](io::ErrorKind::InvalidData).
@@ -50,72 +48,160 @@ impl From<LimitExceeded> for io::Error {
     }
 }
 
-/// Bytes that were read from a stream and not consumed: the range `used` of `memory`.
+/// A message of at least this length is handed out with the memory into which it was read.
+const LARGE: usize = CHUNK;
+
+thread_local! {
+    /// Memory for the next read of any stream, so that a stream that waits needs none.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Empty memory with room for a chunk.
+pub(crate) fn take_memory() -> Vec<u8> {
+    let mut memory = SPARE.try_with(Cell::take).unwrap_or_default();
+    memory.reserve(CHUNK);
+    memory
+}
+
+/// Keeps memory for the next read, unless it is large.
+pub(crate) fn give_memory(mut memory: Vec<u8>) {
+    if (CHUNK..=4 * CHUNK).contains(&memory.capacity()) {
+        memory.clear();
+        // A thread that ends keeps none.
+        let _ = SPARE.try_with(|spare| spare.set(memory));
+    }
+}
+
+/// Bytes that were read from a stream and that no message has taken yet. See
+/// [`Decode`](crate::Decode).
+///
+/// An empty buffer has no memory: a reader that waits for the first byte of a message holds none.
 #[derive(Default)]
-pub(crate) struct Buffer {
+pub struct ReadBuffer {
+    /// The bytes from `start` on.
     memory: Vec<u8>,
-    used: Range<usize>,
+    start: usize,
+    /// The length of the last message that was handed out with its memory, and of what was before
+    /// it. The next one may be as long.
+    expected: usize,
     /// A read is filling the buffer, which is moved into a [`Taken`].
     is_taken: bool,
 }
 
-impl Buffer {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.memory[self.used.clone()]
-    }
-
-    pub(crate) fn consume(&mut self, length: usize) {
-        self.used.start += length;
-        debug_assert!(self.used.start <= self.used.end, "at most the buffered bytes are consumed");
-        if self.used.is_empty() {
-            self.used = 0..0;
-            // Memory for a long piece is not kept for the reader's lifetime.
-            if self.memory.len() > 2 * CHUNK {
-                self.memory = Vec::new();
-            }
+impl ReadBuffer {
+    /// Removes the first `length` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    #[track_caller]
+    pub fn advance(&mut self, length: usize) {
+        assert!(length <= self.len(), "at most the bytes that were read are removed");
+        self.start += length;
+        if self.start == self.memory.len() {
+            self.start = 0;
+            give_memory(std::mem::take(&mut self.memory));
         }
     }
 
-    /// Makes room for a chunk behind the buffered bytes.
-    fn room(&mut self) -> &mut [u8] {
-        if self.used.start > 0 {
-            self.memory.copy_within(self.used.clone(), 0);
-            self.used = 0..self.used.len();
+    /// Removes the first `length` bytes, and returns them. Of a long message that was read alone,
+    /// no byte is copied.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    #[track_caller]
+    pub fn split_to(&mut self, length: usize) -> Bytes {
+        if length < LARGE || length < self.len() / 2 {
+            let bytes = Bytes::copy_from_slice(&self[..length]);
+            self.advance(length);
+            return bytes;
         }
-        self.memory.resize(self.memory.len().max(self.used.end + CHUNK), 0);
-        &mut self.memory[self.used.end..][..CHUNK]
+        assert!(length <= self.len(), "at most the bytes that were read are removed");
+        let start = std::mem::take(&mut self.start);
+        self.expected = start + length;
+        let rest = self.memory.split_off(self.expected);
+        Bytes::from(std::mem::replace(&mut self.memory, rest)).slice(start..)
+    }
+
+    /// Makes room for a read. The buffer grows by its length, so the reads of a long message grow
+    /// too; up to `limit`, by a chunk at least.
+    fn make_room(&mut self, limit: usize) {
+        if self.memory.capacity() == 0 {
+            self.memory = take_memory();
+            return;
+        }
+        if self.start > 0 {
+            self.memory.drain(..self.start);
+            self.start = 0;
+        }
+        let length = self.memory.len();
+        if self.memory.capacity() - length < CHUNK / 2 {
+            let more = length.max(self.expected.saturating_sub(length));
+            self.memory.reserve_exact(more.min(limit.saturating_sub(length)).max(CHUNK));
+        }
+    }
+}
+
+/// Bytes to decode, for tests of a codec.
+impl From<Vec<u8>> for ReadBuffer {
+    fn from(memory: Vec<u8>) -> Self {
+        Self { memory, ..Self::default() }
+    }
+}
+
+impl Deref for ReadBuffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..]
+    }
+}
+
+impl fmt::Debug for ReadBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadBuffer").field("length", &self.len()).finish_non_exhaustive()
     }
 }
 
 /// The buffer during a read. Its drop puts the buffer back.
 struct Taken<'a> {
-    slot: &'a RefCell<Buffer>,
-    buffer: Buffer,
+    slot: &'a RefCell<ReadBuffer>,
+    buffer: ReadBuffer,
 }
 
 impl<'a> Taken<'a> {
-    fn take(slot: &'a RefCell<Buffer>) -> io::Result<Self> {
+    fn take(slot: &'a RefCell<ReadBuffer>) -> io::Result<Self> {
         if slot.borrow().is_taken {
             return Err(ResourceBusy(Direction::Read).into());
         }
-        let buffer = slot.replace(Buffer { is_taken: true, ..Buffer::default() });
+        let buffer = slot.replace(ReadBuffer { is_taken: true, ..ReadBuffer::default() });
         Ok(Self { slot, buffer })
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
+        // Whatever interrupted a read, it has taken nothing.
+        self.buffer.advance(0);
         self.slot.replace(std::mem::take(&mut self.buffer));
     }
 }
 
-/// Reads more bytes behind the buffered ones; 0 is the end of the stream. A call that is dropped or
-/// interrupted changes nothing.
-pub(crate) async fn fill(slot: &RefCell<Buffer>, from: &impl Read) -> io::Result<usize> {
+/// Reads more bytes behind the buffered ones, of which there are at most `limit` as a rule; 0 is
+/// the end of the stream. A call that is dropped or interrupted changes nothing.
+pub(crate) async fn fill(
+    slot: &RefCell<ReadBuffer>,
+    from: &impl Read,
+    limit: usize,
+) -> io::Result<usize> {
     let mut taken = Taken::take(slot)?;
-    let length = from.read(taken.buffer.room()).await?;
-    taken.buffer.used.end += length;
-    Ok(length)
+    if taken.buffer.is_empty() {
+        from.readable().await?;
+    }
+    taken.buffer.make_room(limit);
+    from.read_buf(&mut taken.buffer.memory).await
 }
 
 /// Reads a stream in pieces, and buffers the bytes of a piece until it is whole.
@@ -142,7 +228,7 @@ pub(crate) async fn fill(slot: &RefCell<Buffer>, from: &impl Read) -> io::Result
 pub struct BufReader<R> {
     inner: R,
     limit: usize,
-    buffer: RefCell<Buffer>,
+    buffer: RefCell<ReadBuffer>,
 }
 
 impl<R> BufReader<R> {
@@ -164,12 +250,12 @@ impl<R> BufReader<R> {
 
     /// The number of buffered bytes.
     pub fn buffered(&self) -> usize {
-        self.buffer.borrow().bytes().len()
+        self.buffer.borrow().len()
     }
 
     /// The stream and the buffered bytes.
     pub fn into_parts(self) -> (R, Vec<u8>) {
-        let rest = self.buffer.borrow().bytes().to_vec();
+        let rest = self.buffer.borrow().to_vec();
         (self.inner, rest)
     }
 }
@@ -203,15 +289,15 @@ impl<R: Read> BufReader<R> {
     /// another task reads.
     pub async fn read_until(&self, delimiter: u8) -> io::Result<Option<Vec<u8>>> {
         let length = self.find(delimiter).await?;
-        Ok(self.take(length))
+        Ok(self.take(length, <[u8]>::to_vec))
     }
 
-    /// Consumes `length` bytes; `None` if that is zero.
-    fn take(&self, length: usize) -> Option<Vec<u8>> {
+    /// Removes `length` bytes, and returns what `read` makes of them; `None` if that is zero.
+    fn take<T>(&self, length: usize, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let mut buffer = self.buffer.borrow_mut();
-        let piece = buffer.bytes()[..length].to_vec();
-        buffer.consume(length);
-        (length > 0).then_some(piece)
+        let piece = (length > 0).then(|| read(&buffer[..length]));
+        buffer.advance(length);
+        piece
     }
 
     /// The length of the piece up to the delimiter, or to the end of the stream.
@@ -219,8 +305,7 @@ impl<R: Read> BufReader<R> {
         let mut searched = 0;
         loop {
             let found = {
-                let buffer = self.buffer.borrow();
-                let bytes = buffer.bytes();
+                let bytes = self.buffer.borrow();
                 let found = bytes[searched..].iter().position(|byte| *byte == delimiter);
                 let length = found.map(|index| searched + index + 1);
                 searched = bytes.len();
@@ -231,7 +316,9 @@ impl<R: Read> BufReader<R> {
             }
             match found {
                 Some(length) => return Ok(length),
-                None if fill(&self.buffer, &self.inner).await? == 0 => return Ok(searched),
+                None if fill(&self.buffer, &self.inner, self.limit).await? == 0 => {
+                    return Ok(searched);
+                }
                 None => {}
             }
         }
@@ -262,8 +349,9 @@ impl<R: Read> BufReader<R> {
     /// As for [`read_until`](Self::read_until); [`InvalidData`](io::ErrorKind::InvalidData) for a
     /// line that is not UTF-8, which is consumed.
     pub async fn read_line(&self) -> io::Result<Option<String>> {
-        let Some(line) = self.read_until(b'\n').await? else { return Ok(None) };
-        text_of(line.strip_suffix(b"\n").unwrap_or(&line)).map(Some)
+        let length = self.find(b'\n').await?;
+        let text = |line: &[u8]| text_of(line.strip_suffix(b"\n").unwrap_or(line));
+        self.take(length, text).transpose()
     }
 
     /// The lines of the stream.
@@ -286,8 +374,8 @@ impl<R: Read> BufReader<R> {
             if self.buffered() > self.limit {
                 return Err(LimitExceeded { limit: self.limit }.into());
             }
-            if fill(&self.buffer, &self.inner).await? == 0 {
-                return Ok(self.take(self.buffered()).unwrap_or_default());
+            if fill(&self.buffer, &self.inner, self.limit).await? == 0 {
+                return Ok(self.take(self.buffered(), <[u8]>::to_vec).unwrap_or_default());
             }
         }
     }
@@ -319,13 +407,20 @@ impl<R: Read> Read for BufReader<R> {
                 let _taken = Taken::take(&self.buffer)?;
                 return self.inner.read(buffer).await;
             }
-            fill(&self.buffer, &self.inner).await?;
+            fill(&self.buffer, &self.inner, self.limit).await?;
         }
         let mut kept = self.buffer.borrow_mut();
-        let length = buffer.len().min(kept.bytes().len());
-        buffer[..length].copy_from_slice(&kept.bytes()[..length]);
-        kept.consume(length);
+        let length = buffer.len().min(kept.len());
+        buffer[..length].copy_from_slice(&kept[..length]);
+        kept.advance(length);
         Ok(length)
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self.buffered() {
+            0 => self.inner.readable().await,
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! Codecs, which split a stream of bytes into messages.
 //!
-//! A codec decodes the first message of the bytes that have arrived, or reports that it is
+//! A codec takes the first message from the bytes that have arrived, or none while it is
 //! incomplete. A codec reserves no memory: the reader buffers only bytes that have *arrived*. A
 //! message whose announced length exceeds the codec's limit is refused at once.
 
 use std::io;
 
-use crate::buffered::{DEFAULT_READ_LIMIT, LimitExceeded};
+use bytes::Bytes;
+
+use crate::buffered::{DEFAULT_READ_LIMIT, LimitExceeded, ReadBuffer};
 
 /// Decodes messages from bytes.
 ///
@@ -15,18 +17,17 @@ use crate::buffered::{DEFAULT_READ_LIMIT, LimitExceeded};
 /// Messages of three bytes:
 ///
 /// ```
-/// use pikake::net::{Decode, Decoded};
+/// use pikake::net::{Decode, ReadBuffer};
 ///
 /// struct Threes;
 ///
 /// impl Decode for Threes {
 ///     type Item = [u8; 3];
 ///
-///     fn decode(&mut self, bytes: &[u8]) -> std::io::Result<Decoded<[u8; 3]>> {
-///         Ok(match bytes.first_chunk() {
-///             Some(three) => Decoded::Item(*three, 3),
-///             None => Decoded::Incomplete,
-///         })
+///     fn decode(&mut self, bytes: &mut ReadBuffer) -> std::io::Result<Option<[u8; 3]>> {
+///         let Some(&three) = bytes.first_chunk() else { return Ok(None) };
+///         bytes.advance(3);
+///         Ok(Some(three))
 ///     }
 /// }
 /// ```
@@ -34,22 +35,23 @@ pub trait Decode {
     /// The type of a message.
     type Item;
 
-    /// Decodes a message at the beginning of the buffered bytes.
+    /// Takes a message, at least one byte, from the beginning of the buffered bytes; `None` while
+    /// it is not complete.
     ///
-    /// The reader calls again with the same bytes and more, when more have arrived.
+    /// The reader then calls again, when more bytes have arrived.
     ///
     /// # Errors
     ///
     /// The bytes are not a valid message. A frame that is too long is [`LimitExceeded`].
-    fn decode(&mut self, bytes: &[u8]) -> io::Result<Decoded<Self::Item>>;
+    fn decode(&mut self, bytes: &mut ReadBuffer) -> io::Result<Option<Self::Item>>;
 
-    /// Decodes the bytes at the end of the stream, which are an incomplete message. There is at
-    /// least one.
+    /// Takes the bytes at the end of the stream, which are an incomplete message. There is at least
+    /// one.
     ///
     /// # Errors
     ///
     /// By default, the stream ended within a message.
-    fn decode_rest(&mut self, bytes: &[u8]) -> io::Result<Option<Self::Item>> {
+    fn decode_rest(&mut self, bytes: &mut ReadBuffer) -> io::Result<Option<Self::Item>> {
         let text = format!("the stream ended within a message, after {} bytes of it", bytes.len());
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
     }
@@ -58,15 +60,6 @@ pub trait Decode {
     fn limit(&self) -> usize {
         DEFAULT_READ_LIMIT
     }
-}
-
-/// The result of [`Decode::decode`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Decoded<T> {
-    /// A message and its number of bytes, at least one.
-    Item(T, usize),
-    /// The message is not complete.
-    Incomplete,
 }
 
 /// Encodes messages to bytes.
@@ -99,19 +92,23 @@ pub trait Encode {
     fn encode(&mut self, message: &Self::Item, to: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// Frames with a big-endian length in front.
+/// Frames with a big-endian length in front. A long frame is not copied: it comes with the memory
+/// into which it was read.
 ///
 /// # Examples
 ///
 /// ```
-/// use pikake::net::{Decode, Decoded, Encode, LengthDelimited};
+/// use pikake::net::{Decode, Encode, LengthDelimited, ReadBuffer};
 ///
 /// let mut codec = LengthDelimited::new(2).limit(1000);
 /// let mut bytes = Vec::new();
-/// codec.encode(b"hello", &mut bytes).unwrap();
+/// codec.encode(b"hello", &mut bytes)?;
 /// assert_eq!(bytes, b"\0\x05hello");
-/// assert_eq!(codec.decode(&bytes).unwrap(), Decoded::Item(b"hello".to_vec(), 7));
-/// assert!(codec.decode(b"\xff\xff").is_err(), "refused before it arrives");
+///
+/// let mut arrived = ReadBuffer::from([&bytes[..], b"\xff\xff"].concat());
+/// assert_eq!(codec.decode(&mut arrived)?.as_deref(), Some(&b"hello"[..]));
+/// assert!(codec.decode(&mut arrived).is_err(), "refused before it arrives");
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LengthDelimited {
@@ -139,21 +136,20 @@ impl LengthDelimited {
 }
 
 impl Decode for LengthDelimited {
-    type Item = Vec<u8>;
+    type Item = Bytes;
 
-    fn decode(&mut self, bytes: &[u8]) -> io::Result<Decoded<Vec<u8>>> {
-        let Some((header, rest)) = bytes.split_at_checked(self.width) else {
-            return Ok(Decoded::Incomplete);
-        };
+    fn decode(&mut self, bytes: &mut ReadBuffer) -> io::Result<Option<Bytes>> {
+        let Some((header, rest)) = bytes.split_at_checked(self.width) else { return Ok(None) };
         let announced = header.iter().fold(0_u64, |length, byte| length << 8 | u64::from(*byte));
         let length = usize::try_from(announced).ok().filter(|length| *length <= self.limit);
         let Some(length) = length else {
             return Err(LimitExceeded { limit: self.limit }.into());
         };
-        Ok(match rest.get(..length) {
-            Some(frame) => Decoded::Item(frame.to_vec(), self.width + length),
-            None => Decoded::Incomplete,
-        })
+        if rest.len() < length {
+            return Ok(None);
+        }
+        bytes.advance(self.width);
+        Ok(Some(bytes.split_to(length)))
     }
 
     fn limit(&self) -> usize {
@@ -188,11 +184,13 @@ impl Encode for LengthDelimited {
 /// # Examples
 ///
 /// ```
-/// use pikake::net::{Decode, Decoded, LineCodec};
+/// use pikake::net::{Decode, LineCodec, ReadBuffer};
 ///
-/// let mut codec = LineCodec::new();
-/// assert_eq!(codec.decode(b"one\r\ntwo").unwrap(), Decoded::Item("one".to_owned(), 5));
-/// assert_eq!(codec.decode(b"two").unwrap(), Decoded::Incomplete);
+/// let (mut codec, mut arrived) = (LineCodec::new(), ReadBuffer::from(b"one\r\ntwo".to_vec()));
+/// assert_eq!(codec.decode(&mut arrived)?.as_deref(), Some("one"));
+/// assert_eq!(codec.decode(&mut arrived)?, None);
+/// assert_eq!(codec.decode_rest(&mut arrived)?.as_deref(), Some("two"));
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineCodec {
@@ -221,17 +219,21 @@ impl LineCodec {
 impl Decode for LineCodec {
     type Item = String;
 
-    fn decode(&mut self, bytes: &[u8]) -> io::Result<Decoded<String>> {
+    fn decode(&mut self, bytes: &mut ReadBuffer) -> io::Result<Option<String>> {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         if end.map_or(bytes.len(), |end| end + 1) > self.limit {
             return Err(LimitExceeded { limit: self.limit }.into());
         }
-        let Some(end) = end else { return Ok(Decoded::Incomplete) };
-        Ok(Decoded::Item(text_of(&bytes[..end])?, end + 1))
+        let Some(end) = end else { return Ok(None) };
+        let text = text_of(&bytes[..end])?;
+        bytes.advance(end + 1);
+        Ok(Some(text))
     }
 
-    fn decode_rest(&mut self, bytes: &[u8]) -> io::Result<Option<String>> {
-        text_of(bytes).map(Some)
+    fn decode_rest(&mut self, bytes: &mut ReadBuffer) -> io::Result<Option<String>> {
+        let text = text_of(bytes)?;
+        bytes.advance(bytes.len());
+        Ok(Some(text))
     }
 
     fn limit(&self) -> usize {

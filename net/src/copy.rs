@@ -3,13 +3,13 @@
 //! A copy that fails returns the bytes that it has read and not written, and the counts, so a
 //! caller can continue.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
+use crate::buffered::{give_memory, take_memory};
 use crate::error::WriteAllError;
 use crate::read_write::{Read, Write};
 
@@ -17,54 +17,46 @@ use crate::read_write::{Read, Write};
 const CHUNK: usize = 16 * 1024;
 
 /// The progress of one direction.
+#[derive(Default)]
 struct Progress {
-    copied: Cell<u64>,
+    copied: u64,
     /// Bytes that were read; those from `begin` on are not written yet.
-    held: RefCell<Vec<u8>>,
-    begin: Cell<usize>,
+    held: Vec<u8>,
+    begin: usize,
 }
 
 impl Progress {
-    fn new() -> Self {
-        Self { copied: Cell::new(0), held: RefCell::default(), begin: Cell::new(0) }
-    }
-
-    fn wrote(&self, length: usize) {
-        self.copied.set(self.copied.get() + length as u64);
-        self.begin.set(self.begin.get() + length);
+    fn wrote(&mut self, length: usize) {
+        self.copied += length as u64;
+        self.begin += length;
     }
 
     /// Copies until the end of the stream.
-    async fn run(&self, from: &impl Read, to: &impl Write) -> io::Result<()> {
-        let mut chunk = vec![0; CHUNK];
+    async fn run(&mut self, from: &impl Read, to: &impl Write) -> io::Result<()> {
         loop {
-            let length = from.read(&mut chunk).await?;
-            if length == 0 {
+            from.readable().await?;
+            self.held = take_memory();
+            self.held.reserve(CHUNK);
+            if from.read_buf(&mut self.held).await? == 0 {
                 return Ok(());
             }
-            self.held.borrow_mut().extend(&chunk[..length]);
-            let mut done = 0;
-            while done < length {
-                match to.write(&chunk[done..length]).await {
+            while self.begin < self.held.len() {
+                match to.write(&self.held[self.begin..]).await {
                     Ok(0) => return Err(WriteAllError::no_room(0).into()),
-                    Ok(more) => {
-                        done += more;
-                        self.wrote(more);
-                    }
+                    Ok(more) => self.wrote(more),
                     Err(error) => {
                         self.wrote(WriteAllError::written_in(&error));
                         return Err(error);
                     }
                 }
             }
-            self.held.borrow_mut().clear();
-            self.begin.set(0);
+            self.begin = 0;
+            give_memory(std::mem::take(&mut self.held));
         }
     }
 
-    fn failed(self, source: io::Error) -> CopyError {
-        let unwritten = self.held.into_inner().split_off(self.begin.get());
-        CopyError { copied: self.copied.get(), unwritten, source }
+    fn unwritten(mut self) -> Vec<u8> {
+        self.held.split_off(self.begin)
     }
 }
 
@@ -97,14 +89,16 @@ impl Progress {
 ///
 /// An error of either stream; the interruption.
 pub async fn copy<R: Read, W: Write>(from: R, to: W) -> Result<u64, CopyError> {
-    let progress = Progress::new();
+    let mut progress = Progress::default();
     let done = async {
         progress.run(&from, &to).await?;
         to.flush().await
     };
     match done.await {
-        Ok(()) => Ok(progress.copied.get()),
-        Err(source) => Err(progress.failed(source)),
+        Ok(()) => Ok(progress.copied),
+        Err(source) => {
+            Err(CopyError { copied: progress.copied, unwritten: progress.unwritten(), source })
+        }
     }
 }
 
@@ -178,7 +172,7 @@ where
     A: Read + Write,
     B: Read + Write,
 {
-    let (forward, back) = (Progress::new(), Progress::new());
+    let (mut forward, mut back) = (Progress::default(), Progress::default());
     let done = {
         let mut to_second = pin!(async {
             forward.run(&first, &second).await?;
@@ -212,12 +206,11 @@ where
         })
         .await
     };
-    let copied = Copied { to_second: forward.copied.get(), to_first: back.copied.get() };
+    let copied = Copied { to_second: forward.copied, to_first: back.copied };
     match done {
         Ok(()) => Ok(copied),
         Err(source) => {
-            let [for_second, for_first] =
-                [forward, back].map(|way| way.held.into_inner().split_off(way.begin.get()));
+            let [for_second, for_first] = [forward, back].map(Progress::unwritten);
             Err(CopyBothError { copied, for_second, for_first, source })
         }
     }

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 
-use crate::buffered::{Buffer, LimitExceeded, fill};
-use crate::codec::{Decode, Decoded, Encode};
+use crate::buffered::{LimitExceeded, ReadBuffer, fill};
+use crate::codec::{Decode, Encode};
 use crate::error::WriteAllError;
 use crate::read_write::{Read, Write};
 
@@ -30,7 +30,7 @@ use crate::read_write::{Read, Write};
 pub struct FramedReader<R, D> {
     inner: R,
     codec: D,
-    buffer: RefCell<Buffer>,
+    buffer: RefCell<ReadBuffer>,
 }
 
 impl<R, D> FramedReader<R, D> {
@@ -41,7 +41,7 @@ impl<R, D> FramedReader<R, D> {
 
     /// The stream, the codec, and the buffered bytes.
     pub fn into_parts(self) -> (R, D, Vec<u8>) {
-        let rest = self.buffer.borrow().bytes().to_vec();
+        let rest = self.buffer.borrow().to_vec();
         (self.inner, self.codec, rest)
     }
 }
@@ -60,25 +60,20 @@ impl<R: Read, D: Decode> FramedReader<R, D> {
     /// finds no message within its limit.
     pub async fn next(&mut self) -> io::Result<Option<D::Item>> {
         loop {
-            {
-                let buffer = self.buffer.get_mut();
-                if let Decoded::Item(message, length) = self.codec.decode(buffer.bytes())? {
-                    buffer.consume(length);
-                    return Ok(Some(message));
-                }
-                let limit = self.codec.limit();
-                if buffer.bytes().len() > limit {
-                    return Err(LimitExceeded { limit }.into());
-                }
+            let buffer = self.buffer.get_mut();
+            if let Some(message) = self.codec.decode(buffer)? {
+                return Ok(Some(message));
             }
-            if fill(&self.buffer, &self.inner).await? == 0 {
+            let limit = self.codec.limit();
+            if buffer.len() > limit {
+                return Err(LimitExceeded { limit }.into());
+            }
+            if fill(&self.buffer, &self.inner, limit).await? == 0 {
                 let buffer = self.buffer.get_mut();
-                if buffer.bytes().is_empty() {
-                    return Ok(None);
-                }
-                let message = self.codec.decode_rest(buffer.bytes())?;
-                buffer.consume(buffer.bytes().len());
-                return Ok(message);
+                return match buffer.is_empty() {
+                    true => Ok(None),
+                    false => self.codec.decode_rest(buffer),
+                };
             }
         }
     }
@@ -89,7 +84,7 @@ impl<R: fmt::Debug, D: fmt::Debug> fmt::Debug for FramedReader<R, D> {
         f.debug_struct("FramedReader")
             .field("inner", &self.inner)
             .field("codec", &self.codec)
-            .field("buffered", &self.buffer.borrow().bytes().len())
+            .field("buffered", &self.buffer.borrow().len())
             .finish()
     }
 }

@@ -109,8 +109,8 @@ mod udp;
 mod unix;
 
 pub use address::ToAddresses;
-pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines};
-pub use codec::{Decode, Decoded, Encode, LengthDelimited, LineCodec};
+pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines, ReadBuffer};
+pub use codec::{Decode, Encode, LengthDelimited, LineCodec};
 pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};
 pub use error::{
     AddressErrors, ReadExactError, ReuniteError, WriteAllError, in_context, interruption,

@@ -51,6 +51,69 @@ pub trait Read {
     ///
     /// The stream's error; the interruption.
     fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>>;
+
+    /// Reads some bytes behind those in a vector, waiting until there are any.
+    ///
+    /// Reads as much as the vector's capacity holds; one that is full grows by 8 KiB. Returns 0 at
+    /// the end of the stream. Sockets read into the capacity itself; by default, it is zeroed
+    /// before.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    fn read_buf(&self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+        async move {
+            make_room(buffer);
+            let mut zeroed = Zeroed { length: buffer.len(), buffer };
+            zeroed.buffer.resize(zeroed.buffer.capacity(), 0);
+            let read = self.read(&mut zeroed.buffer[zeroed.length..]).await?;
+            zeroed.length += read;
+            Ok(read)
+        }
+    }
+
+    /// Waits until a read most likely has bytes, or the stream has ended.
+    ///
+    /// A hint: the read may still wait. A layer that waits here holds no buffer meanwhile. By
+    /// default, it does not wait.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The stream's error; the interruption.
+    fn readable(&self) -> impl Future<Output = io::Result<()>> {
+        async { Ok(()) }
+    }
+}
+
+/// The size of a read into a vector that is full. Larger reads save few system calls.
+pub(crate) const CHUNK: usize = 8 * 1024;
+
+/// Makes room for a read into a vector that has none.
+#[inline]
+pub(crate) fn make_room(buffer: &mut Vec<u8>) {
+    if buffer.len() == buffer.capacity() {
+        buffer.reserve(CHUNK);
+    }
+}
+
+/// A vector whose capacity is zeroed for a read. Its drop cuts it to the bytes that it has.
+struct Zeroed<'a> {
+    buffer: &'a mut Vec<u8>,
+    length: usize,
+}
+
+impl Drop for Zeroed<'_> {
+    fn drop(&mut self) {
+        self.buffer.truncate(self.length);
+    }
 }
 
 /// A sink of bytes.
@@ -153,6 +216,16 @@ macro_rules! through {
             fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
                 (**self).read(buffer)
             }
+
+            #[track_caller]
+            fn read_buf(&self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+                (**self).read_buf(buffer)
+            }
+
+            #[track_caller]
+            fn readable(&self) -> impl Future<Output = io::Result<()>> {
+                (**self).readable()
+            }
         }
 
         impl<T: Write + ?Sized> Write for $pointer {
@@ -187,6 +260,16 @@ macro_rules! sockets_read {
             #[track_caller]
             fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
                 Self::read(self, buffer)
+            }
+
+            #[track_caller]
+            fn read_buf(&self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+                Self::read_buf(self, buffer)
+            }
+
+            #[track_caller]
+            fn readable(&self) -> impl Future<Output = io::Result<()>> {
+                Self::readable(self)
             }
         }
     )*};

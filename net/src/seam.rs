@@ -4,19 +4,25 @@
 //! ([`Waits`]). Otherwise these traits work as the methods of a stream: the attempt comes first,
 //! and an interruption is an error of a kind that is not retried.
 //!
+//! A read goes into the memory of the caller, also where that is not initialized, and no byte of it
+//! is touched before: the size of a buffer costs nothing.
+//!
 //! The latest waker of a direction is woken, as these traits require. An abandoned wait (a future
 //! of another library was dropped) stays with its stream until the next read or write replaces it.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use pikake_traps::{Attempt, Direction, IsReady, KernelTrap, SocketTrap, read_wait, write_wait};
+use pikake_traps::{
+    Attempt, Direction, IsReady, KernelTrap, SocketTrap, Spare, read_wait, write_wait,
+};
+use tokio::io::ReadBuf;
 
-use crate::socket::{Socket, has_no_room};
+use crate::socket::Socket;
 
 type ReadyWait = KernelTrap<SocketTrap<IsReady>>;
 
@@ -80,30 +86,39 @@ impl Socket {
         }
     }
 
-    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
-            return Poll::Ready(Ok(0));
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let room = buffer.remaining();
+        if room == 0 {
+            return Poll::Ready(Ok(()));
         }
-        let (length, is_drained) = (buffer.len(), &self.waits().is_drained);
-        let waits_first = is_drained.get();
-        let polled = self
-            .poll_attempt(cx, Direction::Read, waits_first, buffer, |buffer| Attempt::Read(buffer));
-        if let Poll::Ready(Ok(count)) = polled {
-            is_drained.set(count < length);
-        }
-        polled
-    }
-
-    fn poll_read_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if has_no_room(buffers) {
-            return Poll::Ready(Ok(0));
-        }
-        self.poll_attempt(cx, Direction::Read, false, buffers, |buffers| {
-            Attempt::ReadVectored(buffers)
+        let is_drained = &self.waits().is_drained;
+        let initialized = buffer.initialized().len() - buffer.filled().len();
+        let polled = match initialized {
+            0 => {
+                let mut length = 0;
+                // SAFETY: no byte behind the filled ones is initialized, so none can be made
+                // uninitialized.
+                let memory = unsafe { buffer.unfilled_mut() };
+                let spare = Spare::new(memory, &mut length);
+                let polled =
+                    self.poll_attempt(cx, Direction::Read, is_drained.get(), spare, |spare| {
+                        Attempt::ReadSpare(spare.reborrow())
+                    });
+                // SAFETY: by the contract of `Spare`, bytes of this number were initialized at the
+                // begin of its memory, which is behind the filled bytes.
+                unsafe { buffer.assume_init(length) };
+                polled.map_ok(|_| length)
+            }
+            _ => {
+                let bytes = buffer.initialize_unfilled_to(initialized);
+                self.poll_attempt(cx, Direction::Read, is_drained.get(), bytes, |bytes| {
+                    Attempt::Read(bytes)
+                })
+            }
+        };
+        polled.map_ok(|length| {
+            is_drained.set(length < room);
+            buffer.advance(length);
         })
     }
 
@@ -135,7 +150,7 @@ impl Socket {
     }
 }
 
-/// Implements the traits of both crates for readable types, by the methods of `$polled`.
+/// Implements the traits of both crates for readable types, by the method of `$polled`.
 macro_rules! polled_read {
     (|$stream:ident| $polled:expr; $([$($of:tt)*] $type:ty;)*) => {$(
         impl $($of)* tokio::io::AsyncRead for $type {
@@ -146,9 +161,7 @@ macro_rules! polled_read {
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
-                let length = ready!($polled.poll_read(cx, buffer.initialize_unfilled()))?;
-                buffer.advance(length);
-                Poll::Ready(Ok(()))
+                $polled.poll_read(cx, buffer)
             }
         }
 
@@ -160,17 +173,8 @@ macro_rules! polled_read {
                 buffer: &mut [u8],
             ) -> Poll<io::Result<usize>> {
                 let $stream = &*self;
-                $polled.poll_read(cx, buffer)
-            }
-
-            #[track_caller]
-            fn poll_read_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &mut [IoSliceMut<'_>],
-            ) -> Poll<io::Result<usize>> {
-                let $stream = &*self;
-                $polled.poll_read_vectored(cx, buffers)
+                let mut buffer = tokio::io::ReadBuf::new(buffer);
+                $polled.poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
             }
         }
     )*};

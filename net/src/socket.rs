@@ -24,6 +24,7 @@ use pikake_traps::{
 };
 
 use crate::error::{ReadExactError, WriteAllError};
+use crate::read_write::make_room;
 
 pub(crate) struct Socket {
     id: SocketId,
@@ -173,6 +174,13 @@ impl Socket {
         let place = Location::caller();
         let trap = self.operation(place, buffer, |buffer| Attempt::Read(buffer), bytes);
         Reading { trap, is_empty }
+    }
+
+    #[track_caller]
+    #[inline]
+    pub(crate) fn read_buf(&self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+        make_room(buffer);
+        self.operation(Location::caller(), buffer, |buffer| Attempt::ReadBuf(buffer), bytes)
     }
 
     #[track_caller]

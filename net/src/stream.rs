@@ -41,6 +41,38 @@ macro_rules! reading {
             self.socket.read(buffer)
         }
 
+        /// Reads some bytes behind those in a vector, waiting until there are any. They need not be
+        /// zeroed before.
+        ///
+        /// Reads as much as the vector's capacity holds; one that is full grows by 8 KiB. Returns 0
+        /// at the end of the stream.
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        #[doc = concat!("# async fn example(stream: ", $name, ") -> std::io::Result<()> {")]
+        /// let mut body = Vec::with_capacity(64 * 1024);
+        /// while stream.read_buf(&mut body).await? > 0 {}
+        /// println!("{} bytes", body.len());
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Cancellation
+        ///
+        /// As for [`read`](Self::read).
+        ///
+        /// # Errors
+        ///
+        /// As for [`read`](Self::read).
+        ///
+        /// # Panics
+        ///
+        /// If polled outside a task of its kernel.
+        #[track_caller]
+        pub fn read_buf(&self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+            self.socket.read_buf(buffer)
+        }
+
         /// Reads until the buffer is full.
         ///
         /// # Examples

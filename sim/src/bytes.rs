@@ -3,6 +3,43 @@
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 
+use pikake_traps::Spare;
+
+/// The memory of a read.
+pub(crate) enum Room<'a, 'm> {
+    Bytes(&'a mut [u8]),
+    Buffers(&'a mut [IoSliceMut<'m>]),
+    Vector(&'a mut Vec<u8>),
+    Spare(Spare<'a>),
+}
+
+impl Room<'_, '_> {
+    /// The number of bytes for which there is room.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Buffers(buffers) => buffers.iter().map(|buffer| buffer.len()).sum(),
+            Self::Vector(vector) => vector.capacity() - vector.len(),
+            Self::Spare(spare) => spare.room(),
+        }
+    }
+
+    /// Copies the first `length` bytes of two parts, for which there is room.
+    pub(crate) fn copy(self, (front, back): (&[u8], &[u8]), length: usize) {
+        let front = &front[..length.min(front.len())];
+        let back = &back[..length - front.len()];
+        match self {
+            Self::Bytes(bytes) => scatter(front, back, &mut [IoSliceMut::new(bytes)]),
+            Self::Buffers(buffers) => scatter(front, back, buffers),
+            Self::Vector(vector) => vector.extend(front.iter().chain(back)),
+            Self::Spare(mut spare) => {
+                spare.put(front);
+                spare.put(back);
+            }
+        }
+    }
+}
+
 /// Appends the first `length` bytes of some buffers.
 pub(crate) fn put(into: &mut VecDeque<u8>, from: &[IoSlice<'_>], length: usize) {
     let mut left = length;
@@ -13,11 +50,9 @@ pub(crate) fn put(into: &mut VecDeque<u8>, from: &[IoSlice<'_>], length: usize) 
     }
 }
 
-/// Copies the first `length` bytes into some buffers, which have room for them.
-pub(crate) fn copy(from: &VecDeque<u8>, to: &mut [IoSliceMut<'_>], length: usize) {
-    let (front, back) = from.as_slices();
-    let front = &front[..length.min(front.len())];
-    let mut parts = [front, &back[..length - front.len()]].into_iter();
+/// Copies two parts into some buffers, which have room for them.
+fn scatter(front: &[u8], back: &[u8], to: &mut [IoSliceMut<'_>]) {
+    let mut parts = [front, back].into_iter();
     let mut part = parts.next().unwrap_or_default();
     for buffer in to {
         let mut room: &mut [u8] = buffer;
@@ -38,10 +73,7 @@ pub(crate) fn copy(from: &VecDeque<u8>, to: &mut [IoSliceMut<'_>], length: usize
 
 /// Removes the first `length` bytes.
 pub(crate) fn take(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {
-    let mut taken = vec![0; length];
-    copy(from, &mut [IoSliceMut::new(&mut taken)], length);
-    from.drain(..length);
-    taken
+    from.drain(..length).collect()
 }
 
 #[cfg(test)]
@@ -55,7 +87,8 @@ mod tests {
         assert_eq!(take(&mut ring, 4), b"abcd");
         put(&mut ring, &[IoSlice::new(b"fghijk")], 6);
         let (mut one, mut other) = ([0; 3], [0; 3]);
-        copy(&ring, &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)], 5);
+        let mut buffers = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)];
+        Room::Buffers(&mut buffers).copy(ring.as_slices(), 5);
         assert_eq!((&one, &other), (b"efg", b"hi\0"));
         assert_eq!(take(&mut ring, 7), b"efghijk");
         assert!(ring.is_empty());

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustix::io::Errno;
 
+use crate::bytes::Room;
 use crate::log::EventKind;
 use crate::net::Net;
 use crate::ports::Ports;
@@ -168,7 +169,7 @@ impl Net {
     pub(crate) fn datagram_receive(
         &mut self,
         key: Key,
-        to: &mut [u8],
+        to: Room<'_, '_>,
         takes: bool,
     ) -> io::Result<(usize, SocketAddr)> {
         let Some(datagram) = self.datagram_mut(key) else { return gone() };
@@ -179,7 +180,7 @@ impl Net {
             return Err(io::ErrorKind::WouldBlock.into());
         };
         let (whole, length, source) = (data.len(), data.len().min(to.len()), *source);
-        to[..length].copy_from_slice(&data[..length]);
+        to.copy((data, &[]), length);
         if takes {
             datagram.kept -= whole + DATAGRAM_OVERHEAD;
             datagram.inbox.pop_front();

@@ -11,6 +11,7 @@ use pikake_traps::{
 };
 use rustix::io::Errno;
 
+use crate::bytes::Room;
 use crate::net::Net;
 use crate::outside::{Outside, SimSocket, ip, unix_address, unix_name};
 use crate::socket::{Key, Kind};
@@ -209,20 +210,23 @@ fn accept(net: &mut Net, key: Key) -> io::Result<(Key, Address)> {
 fn make(net: &mut Net, key: Key, attempt: &mut Attempt<'_>) -> io::Result<usize> {
     let kind = net.kind(key)?;
     match (attempt, kind) {
-        (Attempt::Read(to), _) => return read(net, key, &mut [IoSliceMut::new(to)], true),
+        (Attempt::Read(to), _) => return read(net, key, Room::Bytes(to), true),
+        (Attempt::ReadBuf(to), _) => return read(net, key, Room::Vector(to), true),
+        (Attempt::ReadSpare(to), _) => return read(net, key, Room::Spare(to.reborrow()), true),
         (Attempt::ReadVectored(buffers), _) => {
-            return buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| read(net, key, to, true));
+            return buffers
+                .read_by(&mut |to: &mut [IoSliceMut<'_>]| read(net, key, Room::Buffers(to), true));
         }
-        (Attempt::Peek(to), _) => return read(net, key, &mut [IoSliceMut::new(to)], false),
+        (Attempt::Peek(to), _) => return read(net, key, Room::Bytes(to), false),
         (Attempt::Write(from), _) => return write(net, key, &[IoSlice::new(from)]),
         (Attempt::WriteVectored(from), _) => return write(net, key, first_buffers(from)),
         (Attempt::Receive(to, put), Kind::UnixDatagram(_)) => {
-            let (length, from) = net.unix_receive(key, to, true)?;
+            let (length, from) = net.unix_receive(key, Room::Bytes(to), true)?;
             **put = Some(unix_address(&from)?);
             return Ok(length);
         }
         (Attempt::Receive(to, put), _) => {
-            let (length, from) = net.datagram_receive(key, to, true)?;
+            let (length, from) = net.datagram_receive(key, Room::Bytes(to), true)?;
             **put = Some(Address::Ip(from));
             return Ok(length);
         }
@@ -276,12 +280,12 @@ fn make(net: &mut Net, key: Key, attempt: &mut Attempt<'_>) -> io::Result<usize>
     Ok(0)
 }
 
-fn read(net: &mut Net, key: Key, to: &mut [IoSliceMut<'_>], take: bool) -> io::Result<usize> {
-    match (net.kind(key)?, to) {
-        (Kind::UnixStream(_), to) => net.unix_read(key, to, take),
-        (Kind::UnixDatagram(_), [to, ..]) => Ok(net.unix_receive(key, to, take)?.0),
-        (Kind::Datagram(_), [to, ..]) => Ok(net.datagram_receive(key, to, take)?.0),
-        (_, to) => net.stream_read(key, to, take),
+fn read(net: &mut Net, key: Key, to: Room<'_, '_>, take: bool) -> io::Result<usize> {
+    match net.kind(key)? {
+        Kind::UnixStream(_) => net.unix_read(key, to, take),
+        Kind::UnixDatagram(_) => Ok(net.unix_receive(key, to, take)?.0),
+        Kind::Datagram(_) => Ok(net.datagram_receive(key, to, take)?.0),
+        _ => net.stream_read(key, to, take),
     }
 }
 

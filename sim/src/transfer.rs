@@ -4,12 +4,12 @@
 //! arrived before a reset can be read; then one attempt returns the error; after that a read
 //! returns the end of the stream, and a write a broken pipe.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 
 use rustix::io::Errno;
 
-use crate::bytes;
+use crate::bytes::{self, Room};
 use crate::net::Net;
 use crate::socket::{Key, Kind, Socket};
 use crate::stream::{Fin, State, gone, would_block};
@@ -22,10 +22,10 @@ impl Net {
     pub(crate) fn stream_read(
         &mut self,
         key: Key,
-        to: &mut [IoSliceMut<'_>],
+        to: Room<'_, '_>,
         takes: bool,
     ) -> io::Result<usize> {
-        let most = to.iter().map(|buffer| buffer.len()).sum();
+        let most = to.len();
         let Some(Socket { host, kind: Kind::Stream(stream), .. }) = self.sockets.get(key) else {
             return gone();
         };
@@ -39,7 +39,7 @@ impl Net {
         let length = self.shortened(hosts, available.min(most));
         let room = self.settings.stream_buffer / ANNOUNCED_FRACTION;
         let Some(stream) = self.stream_mut(key) else { return gone() };
-        bytes::copy(&stream.inbox, to, length);
+        to.copy(stream.inbox.as_slices(), length);
         if takes {
             stream.inbox.drain(..length);
             stream.owed += length;

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 
 use rustix::io::Errno;
 
-use crate::bytes;
+use crate::bytes::{self, Room};
 use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
 
@@ -169,11 +169,11 @@ impl Net {
     pub(crate) fn unix_read(
         &mut self,
         key: Key,
-        to: &mut [IoSliceMut<'_>],
+        to: Room<'_, '_>,
         takes: bool,
     ) -> io::Result<usize> {
         let Some(stream) = self.unix_stream_mut(key) else { return gone() };
-        let most: usize = to.iter().map(|buffer| buffer.len()).sum();
+        let most = to.len();
         if stream.inbox.is_empty() || most == 0 {
             return match stream.error.take() {
                 Some(error) => Err(error.into()),
@@ -182,7 +182,7 @@ impl Net {
             };
         }
         let length = most.min(stream.inbox.len());
-        bytes::copy(&stream.inbox, to, length);
+        to.copy(stream.inbox.as_slices(), length);
         if takes {
             stream.inbox.drain(..length);
             if let Some(peer) = stream.peer {

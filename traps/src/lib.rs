@@ -48,6 +48,7 @@ mod reply;
 mod scope;
 mod seen;
 mod socket;
+mod spare;
 mod step;
 mod sub_waits;
 mod task;
@@ -95,6 +96,7 @@ pub use socket::{
     Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, PeerCredentials,
     ResourceBusy, SocketId, SocketOption, first_buffers,
 };
+pub use spare::Spare;
 pub use step::Quotas;
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use trap::{

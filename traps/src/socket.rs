@@ -21,6 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::names::KernelId;
+use crate::spare::Spare;
 
 /// Names a socket of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -135,6 +136,10 @@ pub enum Attempt<'a> {
     Connected,
     /// Read from a stream; 0 bytes are the end of the stream, or the buffer was empty.
     Read(&'a mut [u8]),
+    /// Read from a stream behind the bytes of a vector, as much as its capacity holds.
+    ReadBuf(&'a mut Vec<u8>),
+    /// Read from a stream into memory that need not be initialized.
+    ReadSpare(Spare<'a>),
     /// Read from a stream into several buffers.
     ReadVectored(&'a mut dyn Buffers),
     /// Read from a stream or a datagram socket without taking the bytes.
@@ -224,6 +229,8 @@ impl Attempt<'_> {
             }
             Self::Accept(_)
             | Self::Read(_)
+            | Self::ReadBuf(_)
+            | Self::ReadSpare(_)
             | Self::ReadVectored(_)
             | Self::Peek(_)
             | Self::Receive(..) => Some(Direction::Read),

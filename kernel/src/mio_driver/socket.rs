@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use pikake_traps::PeerCredentials;
 use pikake_traps::{Address, Attempt, Direction, OpenSocket, Opened, SocketOption, first_buffers};
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
@@ -95,6 +96,15 @@ impl MioSocket {
             Attempt::Read(to) if self.is_socket => {
                 retry_on_intr(|| rustix::net::recv(socket, &mut **to, RecvFlags::empty()))?.0
             }
+            // rustix refuses a vector without memory.
+            Attempt::ReadBuf(to) if to.capacity() == 0 => 0,
+            Attempt::ReadBuf(to) if self.is_socket => {
+                let receive = || rustix::net::recv(socket, spare_capacity(to), RecvFlags::empty());
+                retry_on_intr(receive)?.0
+            }
+            Attempt::ReadSpare(to) if self.is_socket => retry_on_intr(|| {
+                to.fill_by(|to| Ok(rustix::net::recv(socket, to, RecvFlags::empty())?.0.0))
+            })?,
             Attempt::Write(from) if self.is_socket => {
                 // Without the flag, a write to a closed connection could end the process by a
                 // signal. Pipes have no such flag. The standard library makes the process ignore
@@ -118,6 +128,13 @@ impl MioSocket {
         let socket = &self.socket;
         match attempt {
             Attempt::Read(to) => return Ok(retry_on_intr(|| rustix::io::read(socket, &mut **to))?),
+            Attempt::ReadBuf(to) => {
+                return Ok(retry_on_intr(|| rustix::io::read(socket, spare_capacity(to)))?);
+            }
+            Attempt::ReadSpare(to) => {
+                let read = || to.fill_by(|to| Ok(rustix::io::read(socket, to)?.0));
+                return Ok(retry_on_intr(read)?);
+            }
             Attempt::Write(from) => return Ok(retry_on_intr(|| rustix::io::write(socket, from))?),
             Attempt::ReadVectored(buffers) => {
                 return buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| {

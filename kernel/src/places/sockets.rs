@@ -348,6 +348,8 @@ fn refuse(why: impl Into<io::Error>, is_wait: bool, local: &Local) -> Attempted 
 fn requested_bytes(attempt: &Attempt<'_>) -> Option<usize> {
     match attempt {
         Attempt::Read(buffer) => Some(buffer.len()),
+        Attempt::ReadBuf(buffer) => Some(buffer.capacity() - buffer.len()),
+        Attempt::ReadSpare(spare) => Some(spare.room()),
         Attempt::Write(data) => Some(data.len()),
         Attempt::ReadVectored(buffers) => Some(buffers.room()),
         Attempt::WriteVectored(data) => {

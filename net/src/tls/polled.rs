@@ -16,17 +16,19 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::io::{self, IoSlice, Write as _};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use pikake_traps::{Direction, shield};
 use rustls::Writer;
+use tokio::io::ReadBuf;
 
 use crate::read_write::{Read, Write};
 use crate::seam::{polled_read, polled_write};
-use crate::tls::stream::TlsStream;
+use crate::tls::stream::{Inner, TlsStream};
 
+/// A future that was polled once. The most do not wait, and are polled where they are made.
 type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
 /// What the carrier does once all records are sent.
@@ -54,14 +56,30 @@ impl Waits {
     }
 }
 
+/// Sends all records, and reaches a goal.
+async fn send<S: Read + Write>(inner: &Inner<S>, goal: Goal) -> io::Result<()> {
+    inner.drain().await?;
+    match goal {
+        Goal::Nothing => Ok(()),
+        Goal::Flush => inner.carrier.flush().await,
+        Goal::Finish => inner.carrier.finish().await,
+    }
+}
+
 impl<S: Read + Write + 'static> TlsStream<S> {
     /// Receives records.
     fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The wait is taken out, so nothing is borrowed while user code runs.
-        let mut wait = self.waits.read.take().unwrap_or_else(|| {
-            let inner = self.inner.clone();
-            Box::pin(async move { inner.receive().await.map(drop) })
-        });
+        let mut wait = match self.waits.read.take() {
+            Some(wait) => wait,
+            None => {
+                if let Poll::Ready(received) = pin!(self.inner.receive()).poll(cx) {
+                    return Poll::Ready(received.map(drop));
+                }
+                let inner = self.inner.clone();
+                Box::pin(async move { inner.receive().await.map(drop) })
+            }
+        };
         let received = wait.as_mut().poll(cx);
         if received.is_pending() {
             self.waits.read.replace(Some(wait));
@@ -72,18 +90,17 @@ impl<S: Read + Write + 'static> TlsStream<S> {
     /// Sends all records, and reaches a goal.
     fn poll_send(&self, cx: &mut Context<'_>, goal: Goal) -> Poll<io::Result<()>> {
         loop {
-            let (reaches, mut wait) = self.waits.write.take().unwrap_or_else(|| {
-                let inner = self.inner.clone();
-                let wait = async move {
-                    inner.drain().await?;
-                    match goal {
-                        Goal::Nothing => Ok(()),
-                        Goal::Flush => inner.carrier.flush().await,
-                        Goal::Finish => inner.carrier.finish().await,
+            let (reaches, mut wait) = match self.waits.write.take() {
+                Some(wait) => wait,
+                None => {
+                    if let Poll::Ready(sent) = pin!(send(&self.inner, goal)).poll(cx) {
+                        return Poll::Ready(sent);
                     }
-                };
-                (goal, Box::pin(wait))
-            });
+                    let inner = self.inner.clone();
+                    let wait: Wait = Box::pin(async move { send(&inner, goal).await });
+                    (goal, wait)
+                }
+            };
             match wait.as_mut().poll(cx) {
                 Poll::Pending => {
                     self.waits.write.replace(Some((reaches, wait)));
@@ -103,26 +120,18 @@ impl<S: Read + Write + 'static> TlsStream<S> {
         let _ = sending.poll(cx);
     }
 
-    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
         loop {
-            if let Some(read) = self.inner.read_plaintext(buffer) {
+            if let Some(read) = self.inner.put_plaintext(buffer) {
                 return Poll::Ready(read);
             }
             ready!(self.poll_receive(cx))?;
             if self.inner.has_an_answer() {
                 self.begin_to_send(cx);
             }
-        }
-    }
-
-    fn poll_read_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match buffers.iter_mut().find(|buffer| !buffer.is_empty()) {
-            Some(buffer) => self.poll_read(cx, buffer),
-            None => self.poll_read(cx, &mut []),
         }
     }
 

@@ -19,7 +19,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -28,7 +28,7 @@ use pikake_traps::{Direction, ResourceBusy, shield};
 use rustls::pki_types::CertificateDer;
 use rustls::{Connection, Writer};
 
-use crate::buffered::{Buffer, fill};
+use crate::buffered::{ReadBuffer, fill, give_memory, take_memory};
 use crate::error::{ReadExactError, WriteAllError};
 use crate::read_write::{Read, Write, read_exact};
 #[cfg(feature = "io-traits")]
@@ -83,7 +83,7 @@ pub struct TlsStream<S> {
 pub(super) struct Inner<S> {
     pub(super) carrier: S,
     tls: RefCell<Connection>,
-    incoming: RefCell<Buffer>,
+    incoming: RefCell<ReadBuffer>,
     /// `None` while a call sends.
     outgoing: Cell<Option<Outgoing>>,
     /// Whether `close_notify` was sent or waits to be sent.
@@ -285,11 +285,30 @@ impl<S: Read + Write> Inner<S> {
         if buffer.is_empty() {
             return Some(Ok(0));
         }
-        match self.tls.borrow_mut().reader().read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(Err(cut())),
-            result => Some(result),
-        }
+        plaintext(self.tls.borrow_mut().reader().read(buffer))
+    }
+
+    /// Reads decrypted bytes of one record into a buffer that need not be initialized; `None` until
+    /// more records are received.
+    #[cfg(feature = "io-traits")]
+    pub(super) fn put_plaintext(
+        &self,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> Option<io::Result<()>> {
+        let mut tls = self.tls.borrow_mut();
+        let mut reader = tls.reader();
+        let put = reader.fill_buf().map(|bytes| {
+            let length = bytes.len().min(buffer.remaining());
+            buffer.put_slice(&bytes[..length]);
+            length
+        });
+        plaintext(put).map(|length| length.map(|length| reader.consume(length)))
+    }
+
+    /// Whether a read needs nothing from the carrier.
+    fn is_readable(&self) -> bool {
+        let mut tls = self.tls.borrow_mut();
+        !self.incoming.borrow().is_empty() || plaintext(tls.reader().fill_buf()).is_some()
     }
 
     /// Encrypts bytes. `write` passes them to rustls.
@@ -313,15 +332,15 @@ impl<S: Read + Write> Inner<S> {
     /// Passes received bytes to rustls, waiting until there are any; 0 at the end of the carrier.
     pub(super) async fn receive(&self) -> io::Result<usize> {
         if !self.has_failed.get()
-            && self.incoming.borrow().bytes().is_empty()
-            && fill(&self.incoming, &self.carrier).await? == 0
+            && self.incoming.borrow().is_empty()
+            && fill(&self.incoming, &self.carrier, 0).await? == 0
         {
             return self.tls.borrow_mut().read_tls(&mut io::empty());
         }
         let processed = {
             let (mut tls, mut incoming) = (self.tls.borrow_mut(), self.incoming.borrow_mut());
-            let length = tls.read_tls(&mut incoming.bytes())?;
-            incoming.consume(length);
+            let length = tls.read_tls(&mut &incoming[..])?;
+            incoming.advance(length);
             tls.process_new_packets().map(|_| length)
         };
         match processed {
@@ -356,11 +375,15 @@ impl<S: Read + Write> Inner<S> {
                 *sent = 0;
                 records.clear();
                 let mut tls = self.tls.borrow_mut();
+                if !tls.wants_write() {
+                    give_memory(std::mem::take(records));
+                    return Ok(());
+                }
+                if records.capacity() == 0 {
+                    *records = take_memory();
+                }
                 while tls.wants_write() {
                     tls.write_tls(records)?;
-                }
-                if records.is_empty() {
-                    return Ok(());
                 }
             }
             match self.carrier.write(&records[*sent..]).await {
@@ -385,6 +408,15 @@ impl<S: Read + Write> Inner<S> {
     }
 }
 
+/// The result of a read from rustls; `None` until more records are received.
+fn plaintext<T>(read: io::Result<T>) -> Option<io::Result<T>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(Err(cut())),
+        result => Some(result),
+    }
+}
+
 /// An error without the count of the carrier's bytes, which are records and not plaintext.
 fn without_count(error: io::Error) -> io::Error {
     match error.downcast::<WriteAllError>() {
@@ -403,6 +435,13 @@ fn cut() -> io::Error {
 impl<S: Read + Write> Read for TlsStream<S> {
     async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Self::read(self, buffer).await
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self.inner.is_readable() {
+            true => Ok(()),
+            false => self.inner.carrier.readable().await,
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::rc::Rc;
 
 use pikake::net::{
-    BufReader, Copied, Decode, Decoded, FramedReader, FramedWriter, LengthDelimited, LimitExceeded,
-    LineCodec, MemoryStream, Read, TcpListener, TcpStream, UnixListener, UnixStream, Write, copy,
-    copy_bidirectional, interruption,
+    BufReader, Copied, Decode, FramedReader, FramedWriter, LengthDelimited, LimitExceeded,
+    LineCodec, MemoryStream, Read, ReadBuffer, TcpListener, TcpStream, UnixListener, UnixStream,
+    Write, copy, copy_bidirectional, interruption,
 };
 use pikake::{sleep, spawn, timed, timeout_after};
 use proptest::prelude::*;
@@ -234,8 +234,8 @@ struct Never;
 impl Decode for Never {
     type Item = ();
 
-    fn decode(&mut self, _: &[u8]) -> io::Result<Decoded<()>> {
-        Ok(Decoded::Incomplete)
+    fn decode(&mut self, _: &mut ReadBuffer) -> io::Result<Option<()>> {
+        Ok(None)
     }
 
     fn limit(&self) -> usize {
@@ -411,11 +411,17 @@ proptest! {
     /// However bytes are cut on their way, the same frames come out, and no cut makes a codec fail.
     #[test]
     fn frames_do_not_depend_on_how_they_arrive(
-        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8),
-        room in 1_usize..30,
-        width in 1_usize..9,
+        frames in prop::collection::vec(
+            prop_oneof![0_usize..40, 8_000_usize..40_000]
+                .prop_map(|length| (0..length).map(|index| (index % 251) as u8).collect::<Vec<u8>>()),
+            0..8,
+        ),
+        part in 1_usize..30,
+        width in 2_usize..9,
     ) {
         let sent = frames.clone();
+        let longest = frames.iter().map(Vec::len).max().unwrap_or_default();
+        let room = part * (1 + longest / 40);
         let received = run(async move {
             let (one, other) = MemoryStream::pair(room);
             let codec = LengthDelimited::new(width);
@@ -439,11 +445,34 @@ proptest! {
     /// A codec returns for every input, within its limit.
     #[test]
     fn no_bytes_break_a_codec(bytes in prop::collection::vec(any::<u8>(), 0..200), limit in 0_usize..50) {
-        if let Ok(Decoded::Item(frame, length)) = LengthDelimited::new(2).limit(limit).decode(&bytes) {
-            prop_assert!(frame.len() <= limit && length == frame.len() + 2);
+        let mut left = ReadBuffer::from(bytes.clone());
+        if let Ok(Some(frame)) = LengthDelimited::new(2).limit(limit).decode(&mut left) {
+            prop_assert!(frame.len() <= limit && left.len() + frame.len() + 2 == bytes.len());
         }
-        if let Ok(Decoded::Item(line, length)) = LineCodec::new().limit(limit).decode(&bytes) {
+        let mut left = ReadBuffer::from(bytes.clone());
+        if let Ok(Some(line)) = LineCodec::new().limit(limit).decode(&mut left) {
+            let length = bytes.len() - left.len();
             prop_assert!(line.len() < length && length <= limit);
+        }
+    }
+
+    /// Whatever was read, and however it is taken, the bytes come out in their order.
+    #[test]
+    fn bytes_of_a_buffer_keep_their_order(
+        lengths in prop::collection::vec((0_usize..40_000, any::<bool>()), 0..8),
+        rest in 0_usize..20_000,
+    ) {
+        let length = lengths.iter().map(|(length, _)| length).sum::<usize>() + rest;
+        let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+        let (mut buffer, mut at) = (ReadBuffer::from(bytes.clone()), 0);
+        for (length, splits) in lengths {
+            if splits {
+                prop_assert_eq!(&buffer.split_to(length)[..], &bytes[at..][..length]);
+            } else {
+                buffer.advance(length);
+            }
+            at += length;
+            prop_assert_eq!(&buffer[..], &bytes[at..]);
         }
     }
 }

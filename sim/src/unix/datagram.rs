@@ -7,6 +7,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::{gone, would_block};
+use crate::bytes::Room;
 use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
 
@@ -130,13 +131,13 @@ impl Net {
     pub(crate) fn unix_receive(
         &mut self,
         key: Key,
-        to: &mut [u8],
+        to: Room<'_, '_>,
         takes: bool,
     ) -> io::Result<(usize, OsString)> {
         let Some(datagram) = self.unix_datagram_mut(key) else { return gone() };
         let Some((data, from)) = datagram.inbox.front() else { return would_block() };
         let (length, from) = (data.len().min(to.len()), from.clone());
-        to[..length].copy_from_slice(&data[..length]);
+        to.copy((data, &[]), length);
         if takes {
             datagram.inbox.pop_front();
             for sender in std::mem::take(&mut datagram.waiting) {
