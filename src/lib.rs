@@ -442,7 +442,7 @@ pub mod __macros {
     pub use pikake_console::for_main::with_console;
     pub use pikake_macros::select;
     pub use pikake_sim::simulate;
-    pub use pikake_task::select::BranchOrder;
+    pub use pikake_task::select::branch_order;
 
     /// Runs a test.
     #[track_caller]

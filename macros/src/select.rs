@@ -148,11 +148,7 @@ pub(crate) fn expand(select: Select) -> Tokens {
     });
     let order = match is_biased {
         true => quote_spanned!(site=> 0..#count),
-        false => quote_spanned!(site=> order.shuffled::<#count>()),
-    };
-    let make_order = match is_biased {
-        true => quote_spanned!(site=> ),
-        false => quote_spanned!(site=> let mut order = #krate::__macros::BranchOrder::new();),
+        false => quote_spanned!(site=> #krate::__macros::branch_order::<#count>()),
     };
     let handlers = branches.iter().zip(&kinds).map(|(Branch { pattern, handler, .. }, kind)| {
         quote_spanned!(site=> PikakeSelected::#kind(#pattern) => #handler,)
@@ -173,7 +169,6 @@ pub(crate) fn expand(select: Select) -> Tokens {
             let mut is_enabled = [#(#preconditions),*];
             let (#(#futures,)*) = (#(#made,)*);
             #(#pinned)*
-            #make_order
             ::core::future::poll_fn(|cx| {
                 let mut is_pending = false;
                 for branch in #order {

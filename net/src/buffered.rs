@@ -4,7 +4,7 @@
 //! interruption loses nothing: the next call returns the piece from its beginning. A *limit* stops
 //! a peer that never ends its line: the buffer exceeds it by one read at most.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -12,9 +12,10 @@ use std::ops::Deref;
 use bytes::Bytes;
 use pikake_traps::{Direction, ResourceBusy};
 
+use crate::chunk::{CHUNK, give_memory, take_memory};
 use crate::codec::text_of;
 use crate::error::ReadExactError;
-use crate::read_write::{CHUNK, Read, Write, read_exact};
+use crate::read_write::{Read, Write, read_exact};
 
 /// The default limit of a line or another piece that is read as a whole. Header lines and commands
 /// of the usual protocols are far shorter.
@@ -51,27 +52,6 @@ impl From<LimitExceeded> for io::Error {
 /// A message of at least this length is handed out with the memory into which it was read.
 const LARGE: usize = CHUNK;
 
-thread_local! {
-    /// Memory for the next read of any stream, so that a stream that waits needs none.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// Empty memory with room for a chunk.
-pub(crate) fn take_memory() -> Vec<u8> {
-    let mut memory = SPARE.try_with(Cell::take).unwrap_or_default();
-    memory.reserve(CHUNK);
-    memory
-}
-
-/// Keeps memory for the next read, unless it is large.
-pub(crate) fn give_memory(mut memory: Vec<u8>) {
-    if (CHUNK..=4 * CHUNK).contains(&memory.capacity()) {
-        memory.clear();
-        // A thread that ends keeps none.
-        let _ = SPARE.try_with(|spare| spare.set(memory));
-    }
-}
-
 /// Bytes that were read from a stream and that no message has taken yet. See
 /// [`Decode`](crate::Decode).
 ///
@@ -84,8 +64,8 @@ pub struct ReadBuffer {
     /// The length of the last message that was handed out with its memory, and of what was before
     /// it. The next one may be as long.
     expected: usize,
-    /// A read is filling the buffer, which is moved into a [`Taken`].
-    is_taken: bool,
+    /// A read fills the buffer, and has its memory.
+    is_filling: bool,
 }
 
 impl ReadBuffer {
@@ -124,12 +104,11 @@ impl ReadBuffer {
         Bytes::from(std::mem::replace(&mut self.memory, rest)).slice(start..)
     }
 
-    /// Makes room for a read. The buffer grows by its length, so the reads of a long message grow
-    /// too; up to `limit`, by a chunk at least.
-    fn make_room(&mut self, limit: usize) {
+    /// The memory, with room for a read. The buffer grows by its length, so the reads of a long
+    /// message grow too; up to `limit`, by a chunk at least.
+    fn take_memory(&mut self, limit: usize) -> Vec<u8> {
         if self.memory.capacity() == 0 {
-            self.memory = take_memory();
-            return;
+            return take_memory();
         }
         if self.start > 0 {
             self.memory.drain(..self.start);
@@ -140,6 +119,7 @@ impl ReadBuffer {
             let more = length.max(self.expected.saturating_sub(length));
             self.memory.reserve_exact(more.min(limit.saturating_sub(length)).max(CHUNK));
         }
+        std::mem::take(&mut self.memory)
     }
 }
 
@@ -165,27 +145,30 @@ impl fmt::Debug for ReadBuffer {
     }
 }
 
-/// The buffer during a read. Its drop puts the buffer back.
-struct Taken<'a> {
+/// A read that fills a buffer, with the buffer's memory. Its drop puts the memory back.
+struct Filling<'a> {
     slot: &'a RefCell<ReadBuffer>,
-    buffer: ReadBuffer,
+    memory: Vec<u8>,
 }
 
-impl<'a> Taken<'a> {
-    fn take(slot: &'a RefCell<ReadBuffer>) -> io::Result<Self> {
-        if slot.borrow().is_taken {
-            return Err(ResourceBusy(Direction::Read).into());
+impl<'a> Filling<'a> {
+    fn begin(slot: &'a RefCell<ReadBuffer>) -> io::Result<Self> {
+        match std::mem::replace(&mut slot.borrow_mut().is_filling, true) {
+            true => Err(ResourceBusy(Direction::Read).into()),
+            false => Ok(Self { slot, memory: Vec::new() }),
         }
-        let buffer = slot.replace(ReadBuffer { is_taken: true, ..ReadBuffer::default() });
-        Ok(Self { slot, buffer })
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        // Whatever interrupted a read, it has taken nothing.
-        self.buffer.advance(0);
-        self.slot.replace(std::mem::take(&mut self.buffer));
+        let mut buffer = self.slot.borrow_mut();
+        buffer.is_filling = false;
+        let memory = std::mem::take(&mut self.memory);
+        match memory.is_empty() {
+            true => give_memory(memory),
+            false => buffer.memory = memory,
+        }
     }
 }
 
@@ -196,12 +179,12 @@ pub(crate) async fn fill(
     from: &impl Read,
     limit: usize,
 ) -> io::Result<usize> {
-    let mut taken = Taken::take(slot)?;
-    if taken.buffer.is_empty() {
+    let mut filling = Filling::begin(slot)?;
+    if slot.borrow().is_empty() {
         from.readable().await?;
     }
-    taken.buffer.make_room(limit);
-    from.read_buf(&mut taken.buffer.memory).await
+    filling.memory = slot.borrow_mut().take_memory(limit);
+    from.read_buf(&mut filling.memory).await
 }
 
 /// Reads a stream in pieces, and buffers the bytes of a piece until it is whole.
@@ -404,7 +387,7 @@ impl<R: Read> Read for BufReader<R> {
         if self.buffered() == 0 {
             if buffer.len() >= CHUNK {
                 // A concurrent read of a piece must not lose bytes to this read.
-                let _taken = Taken::take(&self.buffer)?;
+                let _filling = Filling::begin(&self.buffer)?;
                 return self.inner.read(buffer).await;
             }
             fill(&self.buffer, &self.inner, self.limit).await?;

@@ -9,7 +9,7 @@ use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::buffered::{give_memory, take_memory};
+use crate::chunk::{give_memory, take_memory};
 use crate::error::WriteAllError;
 use crate::read_write::{Read, Write};
 

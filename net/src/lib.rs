@@ -73,9 +73,11 @@
 //!   outside a kernel panics.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(unsafe_code)]
 
 mod address;
 mod buffered;
+mod chunk;
 mod codec;
 mod copy;
 mod datagram;

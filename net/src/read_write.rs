@@ -13,6 +13,7 @@ use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 
+use crate::chunk::make_room;
 use crate::error::{ReadExactError, WriteAllError};
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::pipe::{PipeReader, PipeWriter};
@@ -90,17 +91,6 @@ pub trait Read {
     /// The stream's error; the interruption.
     fn readable(&self) -> impl Future<Output = io::Result<()>> {
         async { Ok(()) }
-    }
-}
-
-/// The size of a read into a vector that is full. Larger reads save few system calls.
-pub(crate) const CHUNK: usize = 8 * 1024;
-
-/// Makes room for a read into a vector that has none.
-#[inline]
-pub(crate) fn make_room(buffer: &mut Vec<u8>) {
-    if buffer.len() == buffer.capacity() {
-        buffer.reserve(CHUNK);
     }
 }
 

@@ -68,10 +68,10 @@ impl Socket {
         };
         let mut waiting = wait.take().or_else(|| waits_first.then(begin));
         loop {
-            if let Some(mut trap) = waiting.take() {
-                match Pin::new(&mut trap).poll(cx) {
+            if let Some(trap) = &mut waiting {
+                match Pin::new(trap).poll(cx) {
                     Poll::Pending => {
-                        wait.replace(Some(trap));
+                        wait.replace(waiting);
                         return Poll::Pending;
                     }
                     Poll::Ready(waited) => waited?,
@@ -86,6 +86,7 @@ impl Socket {
         }
     }
 
+    #[expect(unsafe_code, reason = "tokio lends uninitialized memory only so")]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = buffer.remaining();
         if room == 0 {

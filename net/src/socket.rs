@@ -23,8 +23,8 @@ use pikake_traps::{
     open_socket,
 };
 
+use crate::chunk::make_room;
 use crate::error::{ReadExactError, WriteAllError};
-use crate::read_write::make_room;
 
 pub(crate) struct Socket {
     id: SocketId,

@@ -21,7 +21,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/on_all.rs", 1, "other kernels, which a simulation does not share a port with"),
     ("net/src/resolver.rs", 1, "names of the outside world"),
     ("net/src/send_io.rs", 1, "a server elsewhere"),
-    ("net/src/stream.rs", 12, "about any kind of stream, which the macro names"),
+    ("net/src/stream.rs", 13, "about any kind of stream, which the macro names"),
     ("net/src/tcp.rs", 1, "other kernels, which a simulation does not share a port with"),
     ("net/src/tls.rs", 2, "certificates in files, names of the outside world"),
     ("net/src/tls/listener.rs", 1, "certificates in files"),

@@ -200,6 +200,9 @@ pub struct Local {
     steps: Cell<u64>,
     pub(crate) moments: Moments,
     sub_waits: SubWaits,
+    /// The state of the generator of [`random::fast_u64`](crate::random::fast_u64), once it is
+    /// seeded.
+    pub(crate) generator: Cell<Option<u64>>,
     pub(crate) wakers: Wakers,
     /// What other files keep for the kernel: one value of a type.
     extensions: RefCell<Vec<Rc<dyn Any>>>,
@@ -219,6 +222,7 @@ impl Local {
             steps: Cell::new(0),
             moments: Moments::default(),
             sub_waits: SubWaits::default(),
+            generator: Cell::new(None),
             wakers: Wakers::default(),
             extensions: RefCell::default(),
         }

@@ -130,6 +130,9 @@ pub mod random {
     /// The bits of the mantissa of an `f64`.
     const FRACTION_BITS: u32 = 53;
 
+    /// The distance between two states of SplitMix64: 2⁶⁴ divided by the golden ratio, made odd.
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
     /// Fills a buffer with random bytes.
     ///
     /// # Panics
@@ -150,6 +153,31 @@ pub mod random {
         let mut bytes = [0; 8];
         fill(&mut bytes);
         u64::from_le_bytes(bytes)
+    }
+
+    /// A number for a choice that nobody may predict by chance, but that keeps no secret; all are
+    /// equally likely. Without a call of the system.
+    ///
+    /// The kernel's random bytes seed the generator SplitMix64 (Steele, Lea and Flood 2014), once
+    /// for each kernel.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn fast_u64() -> u64 {
+        door::with(|local| {
+            let state = local.generator.get().unwrap_or_else(|| {
+                let mut bytes = [0; 8];
+                local.kernel().outside().random(&mut bytes);
+                u64::from_le_bytes(bytes)
+            });
+            let state = state.wrapping_add(STEP);
+            local.generator.set(Some(state));
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        })
     }
 
     /// A number from a range; all are equally likely.

@@ -25,12 +25,17 @@ const VALGRIND: [&str; 6] = [
 ];
 
 /// The test programs with [`TESTS`]: their packages and names.
-const PROGRAMS: [(&str, &str); 3] =
-    [("pikake-traps", "pikake_traps"), ("pikake-traps", "traps"), ("pikake-kernel", "kernel")];
+const PROGRAMS: [(&str, &str); 4] = [
+    ("pikake-traps", "pikake_traps"),
+    ("pikake-traps", "traps"),
+    ("pikake-kernel", "kernel"),
+    ("pikake-net", "net"),
+];
 
-/// The tests of the allocator, of the task cell, of careless kernels, and of other threads' wakes.
+/// The tests of the allocator, of the task cell, of careless kernels, of other threads' wakes, and
+/// of reads into buffers that are not initialized.
 /// Two cases of `bound` leak on purpose, and are left out.
-const TESTS: [&str; 13] = [
+const TESTS: [&str; 14] = [
     "memory::",
     "cell::",
     "handlers::",
@@ -44,6 +49,7 @@ const TESTS: [&str; 13] = [
     "wakes::handles_start",
     "wakes::shutdown_and_stop",
     "wakes::closure_sent",
+    "foreign_io::uninitialized_buffers",
 ];
 
 /// `cargo xtask memcheck`.

@@ -67,24 +67,30 @@ async fn send<S: Read + Write>(inner: &Inner<S>, goal: Goal) -> io::Result<()> {
 }
 
 impl<S: Read + Write + 'static> TlsStream<S> {
-    /// Receives records.
-    fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits for records.
+    fn poll_fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The wait is taken out, so nothing is borrowed while user code runs.
         let mut wait = match self.waits.read.take() {
             Some(wait) => wait,
             None => {
-                if let Poll::Ready(received) = pin!(self.inner.receive()).poll(cx) {
-                    return Poll::Ready(received.map(drop));
+                if let Poll::Ready(filled) = pin!(self.inner.fill()).poll(cx) {
+                    return Poll::Ready(filled);
                 }
                 let inner = self.inner.clone();
-                Box::pin(async move { inner.receive().await.map(drop) })
+                Box::pin(async move { inner.fill().await })
             }
         };
-        let received = wait.as_mut().poll(cx);
-        if received.is_pending() {
+        let filled = wait.as_mut().poll(cx);
+        if filled.is_pending() {
             self.waits.read.replace(Some(wait));
         }
-        received
+        filled
+    }
+
+    /// Receives records.
+    fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_fill(cx))?;
+        pin!(self.inner.process()).poll(cx).map_ok(drop)
     }
 
     /// Sends all records, and reaches a goal.

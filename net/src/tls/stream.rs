@@ -28,7 +28,8 @@ use pikake_traps::{Direction, ResourceBusy, shield};
 use rustls::pki_types::CertificateDer;
 use rustls::{Connection, Writer};
 
-use crate::buffered::{ReadBuffer, fill, give_memory, take_memory};
+use crate::buffered::{ReadBuffer, fill};
+use crate::chunk::{give_memory, take_memory};
 use crate::error::{ReadExactError, WriteAllError};
 use crate::read_write::{Read, Write, read_exact};
 #[cfg(feature = "io-traits")]
@@ -330,17 +331,28 @@ impl<S: Read + Write> Inner<S> {
     }
 
     /// Passes received bytes to rustls, waiting until there are any; 0 at the end of the carrier.
-    pub(super) async fn receive(&self) -> io::Result<usize> {
-        if !self.has_failed.get()
-            && self.incoming.borrow().is_empty()
-            && fill(&self.incoming, &self.carrier, 0).await? == 0
-        {
-            return self.tls.borrow_mut().read_tls(&mut io::empty());
+    async fn receive(&self) -> io::Result<usize> {
+        self.fill().await?;
+        self.process().await
+    }
+
+    /// Waits until there are received bytes to pass to rustls, or the carrier has ended.
+    pub(super) async fn fill(&self) -> io::Result<()> {
+        match self.has_failed.get() || !self.incoming.borrow().is_empty() {
+            true => Ok(()),
+            false => fill(&self.incoming, &self.carrier, 0).await.map(drop),
         }
+    }
+
+    /// Passes received bytes to rustls; 0 at the end of the carrier. Does not wait.
+    pub(super) async fn process(&self) -> io::Result<usize> {
         let processed = {
             let (mut tls, mut incoming) = (self.tls.borrow_mut(), self.incoming.borrow_mut());
             let length = tls.read_tls(&mut &incoming[..])?;
             incoming.advance(length);
+            if length == 0 && !self.has_failed.get() {
+                return Ok(0);
+            }
             tls.process_new_packets().map(|_| length)
         };
         match processed {

@@ -261,3 +261,53 @@ fn interrupted_futures_io_loses_nothing() {
         async |stream, buffer| AsyncReadExt::read(stream, buffer).await,
     );
 }
+
+/// A buffer of this size, of which nothing is initialized.
+const ROOMY: usize = 1 << 20;
+
+/// Reads by the trait of `tokio::io` into buffers that are not initialized, or only in part.
+async fn read_uninitialized() {
+    let (mut one, other) = UnixStream::pair().unwrap();
+    let mut memory = Box::new_uninit_slice(ROOMY);
+    let mut buffer = ReadBuf::uninit(&mut memory);
+    let waits = poll_fn(|cx| {
+        let polled = Pin::new(&mut one).poll_read(cx, &mut buffer);
+        Poll::Ready(polled.is_pending())
+    });
+    assert!(waits.await);
+    assert_eq!(buffer.initialized().len(), 0, "an attempt that would block touches nothing");
+
+    other.write_all(b"hello").await.unwrap();
+    poll_fn(|cx| Pin::new(&mut one).poll_read(cx, &mut buffer)).await.unwrap();
+    assert_eq!(buffer.initialized(), b"hello", "nothing but what was read is touched");
+    assert_eq!(buffer.filled(), b"hello");
+
+    // Bytes that are initialized stay so: a read goes into them, and the next behind them.
+    buffer.initialize_unfilled_to(3).fill(b'-');
+    other.write_all(b" world").await.unwrap();
+    while buffer.filled().len() < 11 {
+        poll_fn(|cx| Pin::new(&mut one).poll_read(cx, &mut buffer)).await.unwrap();
+    }
+    assert_eq!(buffer.initialized(), b"hello world");
+
+    let mut vector = Vec::with_capacity(4);
+    other.write_all(b"into a vector").await.unwrap();
+    while vector.len() < 13 {
+        assert!(one.read_buf(&mut vector).await.unwrap() > 0);
+    }
+    assert_eq!(vector, b"into a vector");
+    drop(other);
+    let mut nothing = ReadBuf::uninit(&mut memory);
+    poll_fn(|cx| Pin::new(&mut one).poll_read(cx, &mut nothing)).await.unwrap();
+    assert_eq!((nothing.filled().len(), one.read_buf(&mut vector).await.unwrap()), (0, 0));
+}
+
+#[pikake::test]
+async fn uninitialized_buffers_are_read_into_as_they_are() {
+    read_uninitialized().await;
+}
+
+#[test]
+fn uninitialized_buffers_in_simulation() {
+    pikake::sim::example(read_uninitialized());
+}
