@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::WARM_UP;
+use crate::processes::processor_nanos;
 use crate::stacks::{Caller, Latencies};
 
 /// Follows the lines until there are no more.
@@ -43,6 +45,17 @@ pub async fn follow<C: Caller>(address: &str) {
             }
         }
     }
+}
+
+/// Makes so many calls from each of so many tasks, and prints the processor time of a call in
+/// nanoseconds. The server is in the same process.
+pub async fn together<C: Caller>(address: &str, tasks: usize, each: usize) {
+    let caller = C::connect(address).await;
+    caller.call_from_tasks(tasks, each.div_ceil(WARM_UP)).await;
+    let before = processor_nanos("self").expect("the system tells it");
+    caller.call_from_tasks(tasks, each).await;
+    let nanos = processor_nanos("self").expect("the system tells it") - before;
+    println!("{}", nanos as f64 / (tasks * each) as f64);
 }
 
 /// Makes calls at a rate. Latencies count from the moment at which a call is due. A thread keeps

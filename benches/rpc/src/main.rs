@@ -5,6 +5,7 @@
 //! rpc [ROUNDS [STACK …]]        measures, and prints tables
 //! rpc server STACK ADDRESS      a server, until it is killed
 //! rpc client STACK ADDRESS      a client; see the source for the lines it follows
+//! rpc together STACK TASKS EACH a server and a client in one thread: so many calls from each task
 //! ```
 
 mod client;
@@ -63,11 +64,38 @@ fn main() {
         ["client", "tonic", address] => on_tokio(client::follow::<on_tonic::Tonic>(address)),
         #[cfg(feature = "tarpc")]
         ["client", "tarpc", address] => on_tokio(client::follow::<on_tarpc::Tarpc>(address)),
+        ["together", stack, tasks, each] => {
+            let number = |text: &str| text.parse().expect("a number");
+            together(stack, number(tasks), number(each));
+        }
         [] => measure(5, STACKS),
         [rounds, ref stacks @ ..] => {
             let stacks = if stacks.is_empty() { STACKS } else { stacks };
             measure(rounds.parse().expect("a number of rounds"), stacks);
         }
+    }
+}
+
+/// Server and client in one thread, over TCP. Prints the processor time of a call in nanoseconds.
+fn together(stack: &str, tasks: usize, each: usize) {
+    match stack {
+        "pikake" => pikake::run(async move {
+            let address = on_pikake::start().await;
+            client::together::<on_pikake::Pikake>(&address, tasks, each).await;
+        }),
+        #[cfg(feature = "tonic")]
+        "tonic" => on_tokio(async {
+            let (address, serving) = on_tonic::bind();
+            tokio::spawn(serving);
+            client::together::<on_tonic::Tonic>(&address, tasks, each).await;
+        }),
+        #[cfg(feature = "tarpc")]
+        "tarpc" => on_tokio(async {
+            let (address, serving) = on_tarpc::bind().await;
+            tokio::spawn(serving);
+            client::together::<on_tarpc::Tarpc>(&address, tasks, each).await;
+        }),
+        _ => panic!("{stack} is no stack"),
     }
 }
 

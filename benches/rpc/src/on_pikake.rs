@@ -21,12 +21,21 @@ impl Echo for Echoing {
     }
 }
 
+fn server() -> Server {
+    Server::new().add(EchoServer::new(Echoing)).calls(MOST_CALLS).connections(MOST_CONNECTIONS)
+}
+
+/// Starts a server beside its clients, and returns its address.
+pub async fn start() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    pikake::spawn(server().serve(listener)).detach();
+    address
+}
+
 pub fn serve(address: &str) {
     pikake::run(async {
-        let server = Server::new()
-            .add(EchoServer::new(Echoing))
-            .calls(MOST_CALLS)
-            .connections(MOST_CONNECTIONS);
+        let server = server();
         if is_path(address) {
             let listener = UnixListener::bind(address)?;
             println!("{address}");

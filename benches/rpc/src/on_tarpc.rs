@@ -39,11 +39,21 @@ pub async fn serve(address: &str) {
     } else {
         let listener = TcpListener::bind(address).await.expect("a port is free");
         println!("{}", listener.local_addr().expect("it is bound"));
-        loop {
-            let (stream, _) = listener.accept().await.expect("a connection");
-            stream.set_nodelay(true).expect("an open stream");
-            serve_connection(stream);
-        }
+        serve_tcp(listener).await;
+    }
+}
+
+/// A server on a free port, which serves when it is polled.
+pub async fn bind() -> (String, impl Future<Output = ()> + Send) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    (listener.local_addr().expect("it is bound").to_string(), serve_tcp(listener))
+}
+
+async fn serve_tcp(listener: TcpListener) {
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        stream.set_nodelay(true).expect("an open stream");
+        serve_connection(stream);
     }
 }
 

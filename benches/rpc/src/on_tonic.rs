@@ -36,18 +36,30 @@ impl Echo for Echoing {
 
 /// Serves for ever. Without delay of small segments, as tonic's own `serve` does.
 pub async fn serve(address: &str) {
-    let server = Server::builder().add_service(EchoServer::new(Echoing));
-    let served = if is_path(address) {
+    if is_path(address) {
         let listener = tokio::net::UnixListener::bind(address).expect("the path is free");
         println!("{address}");
-        server.serve_with_incoming(UnixListenerStream::new(listener)).await
+        let server = Server::builder().add_service(EchoServer::new(Echoing));
+        let served = server.serve_with_incoming(UnixListenerStream::new(listener)).await;
+        served.expect("the server goes on");
     } else {
-        let address = address.parse().expect("an address");
-        let listener = TcpIncoming::bind(address).expect("a port is free");
-        println!("{}", listener.local_addr().expect("it is bound"));
-        server.serve_with_incoming(listener.with_nodelay(Some(true))).await
-    };
-    served.expect("the server goes on");
+        let (address, serving) = bind_to(address);
+        println!("{address}");
+        serving.await;
+    }
+}
+
+/// A server on a free port, which serves when it is polled.
+pub fn bind() -> (String, impl Future<Output = ()> + Send) {
+    bind_to("127.0.0.1:0")
+}
+
+fn bind_to(address: &str) -> (String, impl Future<Output = ()> + Send + use<>) {
+    let listener = TcpIncoming::bind(address.parse().expect("an address")).expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let server = Server::builder().add_service(EchoServer::new(Echoing));
+    let served = server.serve_with_incoming(listener.with_nodelay(Some(true)));
+    (address, async { served.await.expect("the server goes on") })
 }
 
 #[derive(Clone)]

@@ -49,13 +49,7 @@ impl Process {
 
     /// Processor time of all its threads, in seconds.
     pub fn processor_time(&self) -> io::Result<f64> {
-        let mut nanoseconds = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let first = text.split(' ').next().and_then(|text| text.parse::<u64>().ok());
-            nanoseconds += first.expect("a number");
-        }
-        Ok(nanoseconds as f64 / 1e9)
+        Ok(processor_nanos(&self.child.id().to_string())? as f64 / 1e9)
     }
 
     /// Resident memory, in bytes.
@@ -65,6 +59,17 @@ impl Process {
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
         Ok(kib.expect("a number") * 1024.0)
     }
+}
+
+/// Processor time of all threads of a process, in nanoseconds.
+pub fn processor_nanos(process: &str) -> io::Result<u64> {
+    let mut nanos = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let first = text.split(' ').next().and_then(|text| text.parse::<u64>().ok());
+        nanos += first.expect("a number");
+    }
+    Ok(nanos)
 }
 
 impl Drop for Process {
