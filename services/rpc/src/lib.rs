@@ -84,6 +84,7 @@ mod server;
 mod service;
 mod session;
 mod stream;
+mod timer;
 pub mod trace;
 mod wire;
 

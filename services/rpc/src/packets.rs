@@ -36,11 +36,12 @@ use std::time::Duration;
 use pikake_net::{Read, Write};
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{
-    About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, ignore_after, now, park_at,
-    take_at, timeout_after, timeout_at, try_current,
+    About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, now, park_at, take_at,
+    timeout_after, try_current,
 };
 
 pub use crate::packet_error::PacketError;
+use crate::timer::LazyTimer;
 use crate::wire::{ALL_FLAGS, Header, MOST_KIND, put_number, take_number};
 
 const MAGIC: [u8; 4] = *b"PKRP";
@@ -242,6 +243,7 @@ pub async fn open<S: Read + Write + 'static>(
         read_size: LEAST_READ,
         silent: Waited { limit: options.silence.max(LEAST_SILENCE), ticks: 0 },
         stalled: Waited { limit: options.stall, ticks: 0 },
+        timer: LazyTimer::default(),
         is_finished: false,
         frame_limit: options.frame_limit,
         greeting: Vec::new(),
@@ -271,13 +273,15 @@ impl Drop for Opening {
 /// The bytes that wait to be written, shared by the writers, the task that writes, and the reader.
 pub(crate) struct Outbox {
     bytes: RefCell<Vec<u8>>,
-    /// Where a body is made before its length is known.
-    body: RefCell<Vec<u8>>,
-    /// The number of bytes that were queued, and of those that were written.
+    /// The length of the last body.
+    last_length: Cell<usize>,
+    /// The number of bytes that were queued, of those that were begun to be written, and of those
+    /// that were written.
     queued: Cell<u64>,
-    written: Cell<u64>,
-    /// The number of bytes that the task had begun to write when the connection failed.
     begun: Cell<u64>,
+    written: Cell<u64>,
+    /// When bytes were written last. A heartbeat is due some time later.
+    written_at: Cell<Ticks>,
     limit: usize,
     /// The most bytes of a body: no more than the peer takes.
     frame_limit: Cell<usize>,
@@ -311,10 +315,11 @@ impl Outbox {
         hello.extend(&options.greeting);
         Self {
             queued: Cell::new(hello.len() as u64),
+            begun: Cell::new(0),
             written: Cell::new(0),
-            begun: Cell::new(u64::MAX),
+            written_at: Cell::new(now()),
             bytes: RefCell::new(hello),
-            body: RefCell::default(),
+            last_length: Cell::new(0),
             limit: options.queue_limit.max(1),
             frame_limit: Cell::new(usize::MAX),
             beat: Cell::new(options.stall),
@@ -347,30 +352,23 @@ impl Outbox {
         if self.is_finished.get() {
             return Err(PacketError::Disconnected.into());
         }
-        // `write` may be code of users, which may send as well.
-        let mut body = self.body.take();
-        body.clear();
-        let written = write(&mut body);
-        let limit = self.frame_limit.get();
-        let result = match written {
-            Ok(()) if body.len() > limit => {
-                Err(PacketError::TooLarge { size: body.len(), limit }.into())
-            }
-            Ok(()) => {
-                let mut bytes = self.bytes.borrow_mut();
-                let before = bytes.len();
-                Header { kind, flags, id, length: body.len() }.put(&mut bytes);
-                bytes.extend_from_slice(&body);
-                self.queued.set(self.queued.get() + (bytes.len() - before) as u64);
-                self.work.wake(1);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        };
-        if body.capacity() <= KEPT_SIZE {
-            self.body.replace(body);
+        let mut building = Building::new(self);
+        let bytes = &mut building.bytes;
+        let start = bytes.len();
+        // The length is known when the body is written, and most often as large as the last one.
+        let header = Header { kind, flags, id, length: self.last_length.get() };
+        header.put(bytes);
+        let body = bytes.len();
+        write(bytes)?;
+        let (size, limit) = (bytes.len() - body, self.frame_limit.get());
+        if size > limit {
+            return Err(PacketError::TooLarge { size, limit }.into());
         }
-        result
+        header.set_length(size, bytes, start);
+        self.last_length.set(size);
+        self.queued.set(self.queued.get() + (bytes.len() - start) as u64);
+        building.end = bytes.len();
+        Ok(())
     }
 
     /// Sends no bodies that are larger, also if the peer takes them.
@@ -392,8 +390,7 @@ impl Outbox {
         self.queued.get()
     }
 
-    /// Whether the connection has failed before the last of so many bytes, the end of a packet, was
-    /// begun to be written.
+    /// Whether the last of so many bytes, the end of a packet, was never begun to be written.
     pub(crate) fn is_unsent(&self, queued: u64) -> bool {
         queued > self.begun.get()
     }
@@ -464,10 +461,7 @@ impl Outbox {
             // Also the senders behind one that nobody polls learn it.
             self.turn.give(MANY);
         }
-        let unsent = self.bytes.take().len() as u64;
-        if unsent > 0 {
-            self.begun.set(self.queued.get() - unsent);
-        }
+        self.bytes.take();
         self.room.wake(usize::MAX);
         self.ended.wake(usize::MAX);
         self.work.wake(1);
@@ -492,6 +486,39 @@ impl Outbox {
             reader.replace(cx.waker().clone());
         }
         Poll::Pending
+    }
+}
+
+/// The bytes that are queued, while a packet is added. The drop takes half a packet back, as after
+/// an error or a panic.
+///
+/// The code that writes a body may be the user's, and send as well: those packets follow.
+struct Building<'a> {
+    out: &'a Outbox,
+    bytes: Vec<u8>,
+    /// The end of the last whole packet.
+    end: usize,
+}
+
+impl<'a> Building<'a> {
+    fn new(out: &'a Outbox) -> Self {
+        let bytes = out.bytes.take();
+        Self { out, end: bytes.len(), bytes }
+    }
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        self.bytes.truncate(self.end);
+        if self.bytes.is_empty() && self.bytes.capacity() > KEPT_SIZE {
+            self.bytes = Vec::new();
+        }
+        let mut bytes = self.out.bytes.borrow_mut();
+        self.bytes.append(&mut bytes);
+        *bytes = mem::take(&mut self.bytes);
+        if !bytes.is_empty() {
+            self.out.work.wake(1);
+        }
     }
 }
 
@@ -667,6 +694,8 @@ pub struct PacketReader<S> {
     silent: Waited,
     /// The wait for the rest of a frame.
     stalled: Waited,
+    /// The timer of both.
+    timer: LazyTimer,
     is_finished: bool,
     frame_limit: usize,
     greeting: Vec<u8>,
@@ -780,9 +809,9 @@ impl<S: Read> PacketReader<S> {
             Poll::Ready(read) => Poll::Ready(read.map_err(PacketError::from)),
             Poll::Pending => self.out.poll_failed(cx).map(Err),
         });
-        match timeout_at(silent.min(stalled), read).await {
-            Ok(Ok(0)) => Err(PacketError::Disconnected),
-            Ok(Ok(count)) => {
+        match self.timer.wait(silent.min(stalled), read).await {
+            Some(Ok(0)) => Err(PacketError::Disconnected),
+            Some(Ok(count)) => {
                 self.filled += count;
                 if count == room {
                     self.read_size = (2 * self.read_size).min(KEPT_SIZE);
@@ -792,9 +821,9 @@ impl<S: Read> PacketReader<S> {
                 wait.has_bytes = true;
                 Ok(())
             }
-            Ok(Err(error)) => Err(error),
-            Err(_) if stalled < silent => Err(PacketError::Stalled(wait.stalled.limit)),
-            Err(_) => Err(PacketError::Silent(wait.silent.limit)),
+            Some(Err(error)) => Err(error),
+            None if stalled < silent => Err(PacketError::Stalled(wait.stalled.limit)),
+            None => Err(PacketError::Silent(wait.silent.limit)),
         }
     }
 
@@ -898,12 +927,17 @@ async fn write_until_end<S: Write>(
     stall: Duration,
 ) -> Result<(), PacketError> {
     let place = Location::caller();
-    let mut writing = Vec::new();
+    let (mut writing, mut timer) = (Vec::new(), LazyTimer::default());
     loop {
+        if let Some(failure) = out.failure() {
+            return Err(failure);
+        }
         mem::swap(&mut writing, &mut *out.bytes.borrow_mut());
         if !writing.is_empty() {
+            out.begun.set(out.begun.get() + writing.len() as u64);
             write_bytes(stream, &writing, stall).await?;
-            out.written.set(out.written.get() + writing.len() as u64);
+            out.written.set(out.begun.get());
+            out.written_at.set(now());
             match writing.capacity() > KEPT_SIZE {
                 true => writing = Vec::new(),
                 false => writing.clear(),
@@ -912,19 +946,17 @@ async fn write_until_end<S: Write>(
             out.ended.wake(usize::MAX);
             continue;
         }
-        if let Some(failure) = out.failure() {
-            return Err(failure);
-        }
         if out.writers.get() == 0 {
             break;
         }
         let about = || About::new("packets to send");
-        match ignore_after(out.beat.get(), park_at((&out.work, about), place)).await {
+        let beat = out.written_at.get().saturating_add(clock_rate().ticks_ceil(out.beat.get()));
+        match timer.wait(Deadline::at(beat), park_at((&out.work, about), place)).await {
             Some(woken) => woken.map_err(PacketError::Interrupted)?,
             None => {
                 // An idle connection keeps no buffers.
                 writing = Vec::new();
-                out.body.take();
+                out.bytes.take();
                 out.put((HEARTBEAT, 0, 0), |_| Ok::<_, PacketError>(()))?;
             }
         }

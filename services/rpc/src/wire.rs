@@ -32,6 +32,21 @@ impl Header {
         put_number(into, self.id);
     }
 
+    /// Sets the length in the header at `start`, which was put with another one. Bytes that follow
+    /// move if the length has more or fewer bytes.
+    pub(crate) fn set_length(self, length: usize, bytes: &mut Vec<u8>, start: usize) {
+        let (before, after) = (number_size(self.length as u64), number_size(length as u64));
+        if before != after {
+            bytes.splice(start..start + before, (0..after).map(|_| 0));
+        }
+        let mut rest = length;
+        for byte in &mut bytes[start..start + after] {
+            *byte = rest as u8 | 0x80;
+            rest >>= 7;
+        }
+        bytes[start + after - 1] &= 0x7f;
+    }
+
     /// The header at the start of `bytes`, and its own length. `None`: more bytes are needed.
     pub(crate) fn take(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let mut rest = bytes;
@@ -55,6 +70,11 @@ pub(crate) fn put_number(into: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     into.push(number as u8);
+}
+
+/// The bytes of a number.
+fn number_size(number: u64) -> usize {
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// Takes a number off the start of `bytes`. `None`: the number goes on after the bytes.
@@ -100,6 +120,19 @@ mod tests {
             let size = bytes.len();
             bytes.push(7);
             prop_assert_eq!(Header::take(&bytes), Ok(Some((header, size))));
+        }
+
+        #[test]
+        fn lengths_are_set_behind_the_body(length: u32, before: u32, shift in 0..32, id: u64) {
+            let header = Header { kind: 1, flags: 2, id, length: length as usize >> shift };
+            let guess = Header { length: before as usize >> (31 - shift), ..header };
+            let (mut bytes, mut expected) = (vec![7; 3], vec![7; 3]);
+            header.put(&mut expected);
+            guess.put(&mut bytes);
+            bytes.extend(b"body");
+            expected.extend(b"body");
+            guess.set_length(header.length, &mut bytes, 3);
+            prop_assert_eq!(bytes, expected);
         }
 
         #[test]
