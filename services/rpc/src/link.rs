@@ -80,6 +80,8 @@ pub(crate) struct Link {
     /// The places of the server's limit.
     places: WaitQueue,
     calls: RefCell<BTreeMap<u64, Rc<Call>>>,
+    /// The callers, also those whose answer has come and who have not taken it yet.
+    callers: Cell<usize>,
     next: Cell<u64>,
     /// The last call that the server took, if it takes no more.
     last_taken: Cell<Option<u64>>,
@@ -141,6 +143,7 @@ impl Link {
             items,
             places: WaitQueue::with_permits(places),
             calls: RefCell::default(),
+            callers: Cell::new(0),
             next: Cell::new(1),
             last_taken: Cell::new(None),
             has_answered: Cell::new(false),
@@ -183,6 +186,7 @@ impl Link {
             let waited = take_at((&self.places, about), 1, place).await;
             waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
         }
+        self.callers.set(self.callers.get() + 1);
         let mut waiting = Waiting { link: self, method, id: 0, call: None };
         let waited = self.out.wait_for_room(place).await;
         waited.map_err(|interrupted| not_sent(CallFailure::Interrupted(interrupted)))?;
@@ -197,6 +201,8 @@ impl Link {
         let id = self.next.get();
         let deadline = deadline_ahead();
         let ((kind, flags), left) = head(method, metadata, deadline);
+        // Other callers may call in the same turn: then the task writes all requests.
+        let hold = (self.callers.get() == 1).then(|| self.out.hold());
         let write = || {
             self.out.put((kind, flags, id), |bytes| {
                 bytes.extend_from_slice(&method.number.to_le_bytes());
@@ -254,6 +260,7 @@ impl Link {
         for channel in channels {
             channel.begin();
         }
+        drop(hold);
         loop {
             match call.end.take() {
                 Some(End::Answer { flags, body }) => {
@@ -453,6 +460,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        self.link.callers.set(self.link.callers.get() - 1);
         if self.id == 0 && !self.method.is_notice {
             self.link.places.give(1);
         }

@@ -22,6 +22,7 @@
 //! The sides finish independently: after `finish` a side half-closes the stream, and goes on
 //! receiving. A stream that ends without `finish` has failed, in both directions.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -29,11 +30,11 @@ use std::io;
 use std::mem;
 use std::panic::Location;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pikake_net::{Read, Write};
+use pikake_net::{Read, TcpStream, UnixStream, Write};
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{
     About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, now, park_at, take_at,
@@ -227,7 +228,7 @@ pub async fn open<S: Read + Write + 'static>(
         return Err(PacketError::TooLarge { size: options.greeting.len(), limit: GREETING_LIMIT });
     }
     let stream = Rc::new(stream);
-    let out = Rc::new(Outbox::new(&options));
+    let out = Rc::new(Outbox::new(&options, as_socket(&stream)));
     let sender = PacketWriter::new(&out);
     // Made here: a task that is cancelled before its first step ends without one.
     let ended = Ended { out: out.clone(), is_whole: false };
@@ -259,6 +260,34 @@ pub async fn open<S: Read + Write + 'static>(
     }
 }
 
+/// A stream that can be written without a wait.
+trait Socket {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl Socket for TcpStream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
+    }
+}
+
+impl Socket for UnixStream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
+    }
+}
+
+/// The stream, if it is a socket. A write of other streams that is dropped may have written some
+/// bytes, so the task alone writes to them.
+fn as_socket<S: 'static>(stream: &Rc<S>) -> Option<Weak<dyn Socket>> {
+    let stream: Rc<dyn Any> = stream.clone();
+    let socket: Rc<dyn Socket> = match stream.downcast::<TcpStream>() {
+        Ok(stream) => stream,
+        Err(stream) => stream.downcast::<UnixStream>().ok()?,
+    };
+    Some(Rc::downgrade(&socket))
+}
+
 /// The wait for the hello. Its drop closes the stream.
 struct Opening(Option<Rc<Outbox>>);
 
@@ -282,6 +311,10 @@ pub(crate) struct Outbox {
     written: Cell<u64>,
     /// When bytes were written last. A heartbeat is due some time later.
     written_at: Cell<Ticks>,
+    /// The stream, if it can be written without a wait.
+    socket: Option<Weak<dyn Socket>>,
+    /// Those that add packets now, or write them at once when they end.
+    holds: Cell<usize>,
     limit: usize,
     /// The most bytes of a body: no more than the peer takes.
     frame_limit: Cell<usize>,
@@ -306,7 +339,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    fn new(options: &PacketOptions) -> Self {
+    fn new(options: &PacketOptions, socket: Option<Weak<dyn Socket>>) -> Self {
         let mut hello = MAGIC.to_vec();
         hello.extend([VERSION, VERSION]);
         put_number(&mut hello, options.frame_limit as u64);
@@ -320,6 +353,8 @@ impl Outbox {
             written_at: Cell::new(now()),
             bytes: RefCell::new(hello),
             last_length: Cell::new(0),
+            socket,
+            holds: Cell::new(0),
             limit: options.queue_limit.max(1),
             frame_limit: Cell::new(usize::MAX),
             beat: Cell::new(options.stall),
@@ -352,8 +387,8 @@ impl Outbox {
         if self.is_finished.get() {
             return Err(PacketError::Disconnected.into());
         }
-        let mut building = Building::new(self);
-        let bytes = &mut building.bytes;
+        let mut queue = Queue::take(self);
+        let bytes = &mut queue.bytes;
         let start = bytes.len();
         // The length is known when the body is written, and most often as large as the last one.
         let header = Header { kind, flags, id, length: self.last_length.get() };
@@ -367,8 +402,45 @@ impl Outbox {
         header.set_length(size, bytes, start);
         self.last_length.set(size);
         self.queued.set(self.queued.get() + (bytes.len() - start) as u64);
-        building.end = bytes.len();
+        queue.end = bytes.len();
         Ok(())
+    }
+
+    /// Keeps back the packets that are queued from now on, until the drop of the last hold writes
+    /// them. Nobody may wait meanwhile.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.holds.set(self.holds.get() + 1);
+        Hold { out: self, is_at_once: true }
+    }
+
+    /// Writes what the stream takes without a wait, unless the task is writing.
+    fn write_at_once(&self) {
+        let Some(socket) = self.socket.as_ref().and_then(Weak::upgrade) else { return };
+        if self.begun != self.written || self.failure.borrow().is_some() {
+            return;
+        }
+        let mut queue = Queue::take(self);
+        match socket.try_write(&queue.bytes) {
+            Ok(count) => {
+                queue.bytes.drain(..count);
+                queue.end -= count;
+                self.begun.set(self.begun.get() + count as u64);
+                self.note_written();
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                queue.end = 0;
+                self.fail(error.into());
+            }
+        }
+    }
+
+    /// Notes that all is written that was begun.
+    fn note_written(&self) {
+        self.written.set(self.begun.get());
+        self.written_at.set(now());
+        self.room.wake(1);
+        self.ended.wake(usize::MAX);
     }
 
     /// Sends no bodies that are larger, also if the peer takes them.
@@ -489,35 +561,56 @@ impl Outbox {
     }
 }
 
-/// The bytes that are queued, while a packet is added. The drop takes half a packet back, as after
-/// an error or a panic.
-///
-/// The code that writes a body may be the user's, and send as well: those packets follow.
-struct Building<'a> {
+/// Keeps packets back. When the last hold ends, they are written: at once, or by the task.
+pub(crate) struct Hold<'a> {
     out: &'a Outbox,
-    bytes: Vec<u8>,
-    /// The end of the last whole packet.
-    end: usize,
+    is_at_once: bool,
 }
 
-impl<'a> Building<'a> {
-    fn new(out: &'a Outbox) -> Self {
-        let bytes = out.bytes.take();
-        Self { out, end: bytes.len(), bytes }
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let out = self.out;
+        out.holds.set(out.holds.get() - 1);
+        if out.holds.get() > 0 || out.bytes.borrow().is_empty() {
+            return;
+        }
+        if self.is_at_once {
+            out.write_at_once();
+        }
+        if !out.bytes.borrow().is_empty() {
+            // The task writes the rest.
+            out.work.wake(1);
+        }
     }
 }
 
-impl Drop for Building<'_> {
+/// The bytes that are queued, while a packet is added or some are written. The drop takes half a
+/// packet back, as after an error or a panic.
+///
+/// The code that writes a body may be the user's, and send as well: those packets follow.
+struct Queue<'a> {
+    bytes: Vec<u8>,
+    /// The end of the last whole packet.
+    end: usize,
+    hold: Hold<'a>,
+}
+
+impl<'a> Queue<'a> {
+    fn take(out: &'a Outbox) -> Self {
+        let mut hold = out.hold();
+        hold.is_at_once = false;
+        let bytes = out.bytes.take();
+        Self { hold, end: bytes.len(), bytes }
+    }
+}
+
+impl Drop for Queue<'_> {
     fn drop(&mut self) {
         self.bytes.truncate(self.end);
-        if self.bytes.is_empty() && self.bytes.capacity() > KEPT_SIZE {
-            self.bytes = Vec::new();
-        }
-        let mut bytes = self.out.bytes.borrow_mut();
+        let mut bytes = self.hold.out.bytes.borrow_mut();
         self.bytes.append(&mut bytes);
-        *bytes = mem::take(&mut self.bytes);
-        if !bytes.is_empty() {
-            self.out.work.wake(1);
+        if !self.bytes.is_empty() || self.bytes.capacity() <= KEPT_SIZE {
+            *bytes = mem::take(&mut self.bytes);
         }
     }
 }
@@ -730,14 +823,9 @@ impl<S: Read> PacketReader<S> {
     ///
     /// The end of the connection, in both directions. Interruptions end nothing.
     pub async fn next(&mut self) -> Result<Option<Packet<'_>>, PacketError> {
-        let (header, start) = loop {
-            match self.take_frame() {
-                Ok(Some((header, _))) if header.kind == HEARTBEAT => {}
-                Ok(Some((header, _))) if header.kind == FINISH => self.is_finished = true,
-                Ok(Some(_)) if self.is_finished => {
-                    return Err(self.fail(PacketError::Malformed("a packet after the last one")));
-                }
-                Ok(Some(frame)) => break frame,
+        let head = loop {
+            match self.take_head() {
+                Ok(Some(head)) => break head,
                 Ok(None) if self.is_finished => return Ok(None),
                 Ok(None) => match self.receive().await {
                     Ok(()) => {}
@@ -747,8 +835,34 @@ impl<S: Read> PacketReader<S> {
                 Err(error) => return Err(self.fail(error)),
             }
         };
-        let body = &self.buffer[start..start + header.length];
-        Ok(Some(Packet { kind: header.kind, flags: header.flags, id: header.id, body }))
+        Ok(Some(self.packet(head)))
+    }
+
+    /// The next packet, if all of it has arrived.
+    pub(crate) fn arrived_packet(&mut self) -> Result<Option<Packet<'_>>, PacketError> {
+        match self.take_head() {
+            Ok(head) => Ok(head.map(|head| self.packet(head))),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    fn packet(&self, (header, start): (Header, usize)) -> Packet<'_> {
+        let Header { kind, flags, id, length } = header;
+        Packet { kind, flags, id, body: &self.buffer[start..start + length] }
+    }
+
+    /// Takes the header of the next packet that has arrived, and where its body starts.
+    fn take_head(&mut self) -> Result<Option<(Header, usize)>, PacketError> {
+        loop {
+            match self.take_frame()? {
+                Some((header, _)) if header.kind == HEARTBEAT => {}
+                Some((header, _)) if header.kind == FINISH => self.is_finished = true,
+                Some(_) if self.is_finished => {
+                    return Err(PacketError::Malformed("a packet after the last one"));
+                }
+                frame => return Ok(frame),
+            }
+        }
     }
 
     /// The bytes that were not returned.
@@ -936,14 +1050,11 @@ async fn write_until_end<S: Write>(
         if !writing.is_empty() {
             out.begun.set(out.begun.get() + writing.len() as u64);
             write_bytes(stream, &writing, stall).await?;
-            out.written.set(out.begun.get());
-            out.written_at.set(now());
+            out.note_written();
             match writing.capacity() > KEPT_SIZE {
                 true => writing = Vec::new(),
                 false => writing.clear(),
             }
-            out.room.wake(1);
-            out.ended.wake(usize::MAX);
             continue;
         }
         if out.writers.get() == 0 {

@@ -198,6 +198,8 @@ impl Session {
         reader: &mut PacketReader<S>,
         closing: &Closing,
     ) -> Result<EndedBy, PacketError> {
+        let mut event = pin!(self.event(closing));
+        let mut hold = None;
         loop {
             if closing.has_begun() {
                 self.leave();
@@ -208,19 +210,36 @@ impl Session {
             if self.is_leaving.get() && self.calls.borrow().is_empty() {
                 return Ok(EndedBy::Server);
             }
-            let packet = match either(pin!(reader.next()), pin!(self.event(closing))).await {
-                Either::First(packet) => packet?,
-                Either::Second(event) => {
-                    event.map_err(PacketError::Interrupted)?;
-                    continue;
+            let packet = match reader.arrived_packet()? {
+                Some(packet) => packet,
+                None => {
+                    // The answers to what came in one read leave in one write.
+                    drop(hold.take());
+                    match either(pin!(reader.next()), event.as_mut()).await {
+                        Either::First(Ok(Some(packet))) => packet,
+                        Either::First(Ok(None)) => break,
+                        Either::First(Err(error)) => return Err(error),
+                        Either::Second(Ok(())) => {
+                            event.set(self.event(closing));
+                            continue;
+                        }
+                        Either::Second(Err(interrupted)) => {
+                            return Err(PacketError::Interrupted(interrupted));
+                        }
+                    }
                 }
             };
-            let Some(packet) = packet else { break };
             // The packets whose answers or credit the client must take.
             let waited = match packet.kind {
-                REQUEST | NOTICE | ITEM => self.wait_for_room(closing).await?,
+                REQUEST | NOTICE | ITEM => {
+                    if !self.out.has_room() {
+                        drop(hold.take());
+                    }
+                    self.wait_for_room(closing).await?
+                }
                 _ => Duration::ZERO,
             };
+            hold.get_or_insert_with(|| self.out.hold());
             self.take(packet, waited)?;
         }
         // The client sends nothing more, also no items and no credit, but gets its answers.
@@ -468,6 +487,9 @@ impl Session {
         flags: u8,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
+        // Other calls may end in the same turn: then the task writes all answers.
+        let is_last = self.calls.borrow().len() == 1;
+        let _hold = is_last.then(|| self.out.hold());
         self.out.put((ANSWER, flags, id), write)
     }
 

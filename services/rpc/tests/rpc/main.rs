@@ -19,3 +19,4 @@ mod streams;
 mod tls;
 mod trace;
 mod worlds;
+mod writes;

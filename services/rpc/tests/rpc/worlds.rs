@@ -876,6 +876,10 @@ fn world(sim: &mut Sim, weather: Weather) {
         network.link.refuse = 0.1;
     }
     network.short = if rng.chance(0.3) { 0.3 } else { 0.0 };
+    if weather != Weather::Calm && rng.chance(0.3) {
+        // Sockets take a part of what is written.
+        network.stream_buffer = rng.range(4_000..16_000) as usize;
+    }
     let mut allowances = BTreeMap::<String, Duration>::new();
     let mut paused = BTreeMap::new();
     for entry in plan.entries() {
