@@ -368,14 +368,14 @@ impl Method {
     /// The method of the client.
     fn call(&self, rpc: &Tokens, vis: &Visibility, row: &Tokens) -> Tokens {
         let Self { name, attributes, arguments, output, .. } = self;
-        let (call, writer) = (local("call"), local("writer"));
+        let (call, write, writer) = (local("call"), local("write"), local("writer"));
         let (names, types): (Vec<_>, Vec<_>) = arguments.iter().cloned().unzip();
         let puts =
             arguments.iter().map(|(name, kind)| quote_spanned!(at(kind)=> #writer.put(&#name)?;));
         let (returned, finish) = self.returned(rpc);
         let finish = match output {
-            ReturnType::Default => quote!(#call.await #finish),
-            ReturnType::Type(_, kind) => quote_spanned!(at(kind)=> #call.await #finish),
+            ReturnType::Default => quote!(#call #finish),
+            ReturnType::Type(_, kind) => quote_spanned!(at(kind)=> #call #finish),
         };
         quote! {
             #(#attributes)*
@@ -385,12 +385,12 @@ impl Method {
                 #(#names: #types),*
             ) -> impl ::core::future::Future<Output = #returned> + use<> {
                 const __METHOD: #rpc::Method = #row;
-                let #call = self.client.call(&__METHOD, move |#writer| {
+                let #write = move |#writer: &mut #rpc::ArgumentWriter<'_>| {
                     #(#puts)*
                     let _ = #writer;
                     ::core::result::Result::Ok(())
-                });
-                async move { #finish }
+                };
+                self.client.call(&__METHOD, #write, |#call| -> #returned { #finish })
             }
         }
     }

@@ -29,9 +29,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pikake_time::{Deadline, Ticks};
-use pikake_traps::{
-    CancelOnDrop, LocalKey, Panic, Task, catch_and_log, current, now, timeout_at, try_current,
-};
+use pikake_traps::{CancelOnDrop, Panic, Task, TaskMark, catch_and_log, now, timeout_at};
 use tracing::Span;
 use tracing::field::{Empty, display};
 
@@ -78,10 +76,26 @@ impl fmt::Display for CallInfo {
     }
 }
 
-static CURRENT_CALL: u8 = 0;
+type InTask = (TaskMark, Rc<CallInfo>);
 
-fn key() -> LocalKey {
-    LocalKey(&raw const CURRENT_CALL as usize)
+thread_local! {
+    /// The call whose handler runs, and its task. A step of another task may run inside.
+    static CURRENT: Cell<Option<InTask>> = const { Cell::new(None) };
+}
+
+/// Makes a call the current one until the drop.
+struct Entered(Option<InTask>);
+
+impl Entered {
+    fn new(info: &Rc<CallInfo>) -> Self {
+        Self(CURRENT.replace(Some((TaskMark::current(), info.clone()))))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
 }
 
 /// The call whose handler runs in this task; `None` in other tasks, also in those that a handler
@@ -115,7 +129,11 @@ fn key() -> LocalKey {
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub fn current_call() -> Option<Rc<CallInfo>> {
-    try_current()?.local(key())?.downcast().ok()
+    let current = CURRENT.take();
+    let found = current.as_ref().filter(|(task, _)| *task == TaskMark::current());
+    let info = found.map(|(_, info)| info.clone());
+    CURRENT.set(current);
+    info
 }
 
 /// A call whose handler has not ended.
@@ -170,6 +188,17 @@ impl Running {
 
 /// The task of a call.
 pub(crate) async fn handle(end: EndOfCall, handler: Handler) {
+    let info = end.running.info.clone();
+    let mut answered = pin!(answer(end, handler));
+    let in_call = poll_fn(|cx| {
+        let _entered = Entered::new(&info);
+        answered.as_mut().poll(cx)
+    });
+    in_call.await;
+}
+
+/// Runs a handler, and answers its call.
+async fn answer(end: EndOfCall, handler: Handler) {
     let (core, running) = (end.session.core().clone(), end.running.clone());
     let grace = core.options.grace;
     let span = end.span.clone();
@@ -234,8 +263,6 @@ impl Caught {
 
     fn poll_handler(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
         if !mem::replace(&mut self.is_begun, true) {
-            // Without values the task has ended.
-            let _ = current().set_local(key(), self.running.info.clone());
             let handler = self.handler.take();
             self.handler = handler.map(|handler| self.core.intercepted(&self.running, handler));
         }
@@ -263,6 +290,8 @@ impl Future for Caught {
 
 impl Drop for Caught {
     fn drop(&mut self) {
+        // The drop may be that of the task.
+        let _entered = self.handler.as_ref().map(|_| Entered::new(&self.running.info));
         if let Err(panic) = self.drop_handler() {
             log_panic(&self.running.info, &panic);
         }

@@ -202,7 +202,8 @@ impl Client {
         Self { core: self.core.clone(), metadata: Rc::new(metadata) }
     }
 
-    /// Makes a call, for the code that `#[pikake::service]` writes.
+    /// Makes a call, for the code that `#[pikake::service]` writes. `returned` makes the method's
+    /// output here: a future around this one would have the size of two.
     ///
     /// # Cancellation
     ///
@@ -213,13 +214,15 @@ impl Client {
     /// [`CallError`].
     #[doc(hidden)]
     #[track_caller]
-    pub fn call<F>(
+    pub fn call<F, R, T>(
         &self,
         method: &'static Method,
         arguments: F,
-    ) -> impl Future<Output = Result<Answered, CallError>> + use<F>
+        returned: R,
+    ) -> impl Future<Output = T> + use<F, R, T>
     where
         F: FnMut(&mut ArgumentWriter<'_>) -> Result<(), String> + 'static,
+        R: FnOnce(Result<Answered, CallError>) -> T,
     {
         let (place, client) = (Location::caller(), self.clone());
         async move {
@@ -229,7 +232,7 @@ impl Client {
             let under_way = UnderWay::new(&client.core, method);
             let result = client.core.call(call).await;
             under_way.end(Outcome::of(&result));
-            result
+            returned(result)
         }
     }
 

@@ -410,7 +410,15 @@ impl Outbox {
     /// them. Nobody may wait meanwhile.
     pub(crate) fn hold(&self) -> Hold<'_> {
         self.holds.set(self.holds.get() + 1);
-        Hold { out: self, is_at_once: true }
+        Hold(self)
+    }
+
+    /// Ends a hold. The task writes what is left.
+    fn release(&self) {
+        self.holds.set(self.holds.get() - 1);
+        if self.holds.get() == 0 && !self.bytes.borrow().is_empty() {
+            self.work.wake(1);
+        }
     }
 
     /// Writes what the stream takes without a wait, unless the task is writing.
@@ -424,6 +432,9 @@ impl Outbox {
             Ok(count) => {
                 queue.bytes.drain(..count);
                 queue.end -= count;
+                if queue.end == 0 && queue.bytes.capacity() > KEPT_SIZE {
+                    queue.bytes = Vec::new();
+                }
                 self.begun.set(self.begun.get() + count as u64);
                 self.note_written();
             }
@@ -561,26 +572,16 @@ impl Outbox {
     }
 }
 
-/// Keeps packets back. When the last hold ends, they are written: at once, or by the task.
-pub(crate) struct Hold<'a> {
-    out: &'a Outbox,
-    is_at_once: bool,
-}
+/// Keeps packets back. The drop of the last hold writes them, or has the task write them.
+pub(crate) struct Hold<'a>(&'a Outbox);
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let out = self.out;
-        out.holds.set(out.holds.get() - 1);
-        if out.holds.get() > 0 || out.bytes.borrow().is_empty() {
-            return;
-        }
-        if self.is_at_once {
+        let out = self.0;
+        if out.holds.get() == 1 && !out.bytes.borrow().is_empty() {
             out.write_at_once();
         }
-        if !out.bytes.borrow().is_empty() {
-            // The task writes the rest.
-            out.work.wake(1);
-        }
+        out.release();
     }
 }
 
@@ -589,29 +590,28 @@ impl Drop for Hold<'_> {
 ///
 /// The code that writes a body may be the user's, and send as well: those packets follow.
 struct Queue<'a> {
+    out: &'a Outbox,
     bytes: Vec<u8>,
     /// The end of the last whole packet.
     end: usize,
-    hold: Hold<'a>,
 }
 
 impl<'a> Queue<'a> {
     fn take(out: &'a Outbox) -> Self {
-        let mut hold = out.hold();
-        hold.is_at_once = false;
+        out.holds.set(out.holds.get() + 1);
         let bytes = out.bytes.take();
-        Self { hold, end: bytes.len(), bytes }
+        Self { out, end: bytes.len(), bytes }
     }
 }
 
 impl Drop for Queue<'_> {
     fn drop(&mut self) {
         self.bytes.truncate(self.end);
-        let mut bytes = self.hold.out.bytes.borrow_mut();
-        self.bytes.append(&mut bytes);
-        if !self.bytes.is_empty() || self.bytes.capacity() <= KEPT_SIZE {
-            *bytes = mem::take(&mut self.bytes);
+        let mut later = self.out.bytes.replace(mem::take(&mut self.bytes));
+        if !later.is_empty() {
+            self.out.bytes.borrow_mut().append(&mut later);
         }
+        self.out.release();
     }
 }
 

@@ -100,6 +100,9 @@ impl TraceContext {
 
     /// The context of a caller, by what it has sent with the call.
     pub(crate) fn of_caller(metadata: &[(String, String)]) -> Option<Self> {
+        if metadata.is_empty() {
+            return None;
+        }
         let of = |name| {
             let pairs = metadata.iter().filter(move |(at, _)| at.eq_ignore_ascii_case(name));
             pairs.map(|(_, value)| value.as_str())

@@ -35,6 +35,9 @@ impl Header {
     /// Sets the length in the header at `start`, which was put with another one. Bytes that follow
     /// move if the length has more or fewer bytes.
     pub(crate) fn set_length(self, length: usize, bytes: &mut Vec<u8>, start: usize) {
+        if self.length == length {
+            return;
+        }
         let (before, after) = (number_size(self.length as u64), number_size(length as u64));
         if before != after {
             bytes.splice(start..start + before, (0..after).map(|_| 0));
@@ -79,6 +82,10 @@ fn number_size(number: u64) -> usize {
 
 /// Takes a number off the start of `bytes`. `None`: the number goes on after the bytes.
 pub(crate) fn take_number(bytes: &mut &[u8]) -> Result<Option<u64>, Malformed> {
+    if let [number @ ..0x80, rest @ ..] = *bytes {
+        *bytes = rest;
+        return Ok(Some(u64::from(*number)));
+    }
     let mut number = 0;
     for (index, &byte) in bytes.iter().enumerate().take(NUMBER_BYTES) {
         let part = u64::from(byte & 0x7f);
