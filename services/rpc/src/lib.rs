@@ -68,6 +68,7 @@
 
 mod breaker;
 mod call;
+mod calls;
 mod client;
 mod codec;
 mod either;

@@ -13,7 +13,6 @@
 //! the same, and nobody wants it; only then is the place free.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use pikake_traps::{
     park_at, sleep, take_at,
 };
 
+use crate::calls::Calls;
 use crate::codec::{ArgumentWriter, Codec};
 use crate::error::{CallError, CallFailure, Executed};
 use crate::packet_error::PacketError;
@@ -79,7 +79,7 @@ pub(crate) struct Link {
     items: usize,
     /// The places of the server's limit.
     places: WaitQueue,
-    calls: RefCell<BTreeMap<u64, Rc<Call>>>,
+    calls: RefCell<Calls<Call>>,
     /// The callers, also those whose answer has come and who have not taken it yet.
     callers: Cell<usize>,
     next: Cell<u64>,
@@ -142,7 +142,7 @@ impl Link {
             server,
             items,
             places: WaitQueue::with_permits(places),
-            calls: RefCell::default(),
+            calls: RefCell::new(Calls::new()),
             callers: Cell::new(0),
             next: Cell::new(1),
             last_taken: Cell::new(None),
@@ -323,8 +323,8 @@ impl Link {
         if packet.kind == LEAVE {
             let before = self.last_taken.replace(Some(id));
             self.last_taken.set(Some(before.map_or(id, |last| last.min(id))));
-            let not_taken = self.calls.borrow_mut().split_off(&(id.saturating_add(1)));
-            for call in not_taken.into_values() {
+            let not_taken = self.calls.borrow_mut().take_above(Some(id));
+            for call in not_taken {
                 self.ended(&call, End::NotTaken);
             }
             if before.is_none() {
@@ -340,13 +340,13 @@ impl Link {
         }
         let unknown = || PacketError::Malformed("a packet for a call that is not under way");
         if packet.kind == ANSWER {
-            let call = self.calls.borrow_mut().remove(&id).ok_or_else(unknown)?;
+            let call = self.calls.borrow_mut().remove(id).ok_or_else(unknown)?;
             self.has_answered.set(true);
             self.ended(&call, End::Answer { flags: packet.flags, body: packet.body.to_vec() });
             self.end_if_left();
             return Ok(());
         }
-        let call = self.calls.borrow().get(&id).cloned().ok_or_else(unknown)?;
+        let call = self.calls.borrow().get(id).ok_or_else(unknown)?;
         if call.is_given_up.get() {
             return Ok(());
         }
@@ -355,7 +355,7 @@ impl Link {
 
     /// Ends the connection after its last call, if the server takes no more calls.
     fn end_if_left(&self) {
-        if self.last_taken.get().is_some() && self.calls.borrow().is_empty() {
+        if self.last_taken.get().is_some() && self.calls.borrow().len() == 0 {
             drop(self.packets.take());
         }
     }
@@ -366,8 +366,8 @@ impl Link {
     }
 
     fn fail_calls(&self, error: &PacketError) {
-        let calls = self.calls.take();
-        for call in calls.into_values() {
+        let calls = self.calls.borrow_mut().take_above(None);
+        for call in calls {
             self.ended(&call, End::Lost(error.clone()));
         }
         // All that wait for a place learn it.

@@ -14,7 +14,6 @@
 //! have ended, or the grace is over and drops them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -30,6 +29,7 @@ use pikake_traps::{
 };
 
 use crate::call::{CallInfo, EndOfCall, Running, handle};
+use crate::calls::Calls;
 use crate::codec::{ArgumentReader, Codec};
 use crate::either::{Either, either};
 use crate::figures::ServerFigures;
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     client: ClientGreeting,
     core: Rc<Core>,
     peer: Rc<Peer>,
-    calls: RefCell<BTreeMap<u64, Rc<Running>>>,
+    calls: RefCell<Calls<Running>>,
     /// Of these, notices.
     notices: Cell<usize>,
     /// The greatest id of a request.
@@ -106,7 +106,7 @@ pub(crate) async fn serve_calls<S: Transport>(
         client,
         core,
         peer,
-        calls: RefCell::default(),
+        calls: RefCell::new(Calls::new()),
         notices: Cell::new(0),
         last: Cell::new(0),
         is_leaving: Cell::new(false),
@@ -165,7 +165,7 @@ struct DropHandlers<'a>(&'a Rc<Session>);
 
 impl Drop for DropHandlers<'_> {
     fn drop(&mut self) {
-        let calls: Vec<_> = self.0.calls.borrow().values().cloned().collect();
+        let calls = self.0.running();
         if self.0.is_overdue.get() {
             self.0
                 .core
@@ -182,6 +182,11 @@ impl Drop for DropHandlers<'_> {
 impl Session {
     pub(crate) fn core(&self) -> &Rc<Core> {
         &self.core
+    }
+
+    /// The calls under way, the oldest first.
+    fn running(&self) -> Vec<Rc<Running>> {
+        self.calls.borrow().all()
     }
 
     pub(crate) fn codec(&self) -> Codec {
@@ -207,7 +212,7 @@ impl Session {
             if let Some(failure) = self.out.failure() {
                 return Err(failure);
             }
-            if self.is_leaving.get() && self.calls.borrow().is_empty() {
+            if self.is_leaving.get() && self.calls.borrow().len() == 0 {
                 return Ok(EndedBy::Server);
             }
             let packet = match reader.arrived_packet()? {
@@ -244,7 +249,7 @@ impl Session {
         }
         // The client sends nothing more, also no items and no credit, but gets its answers.
         self.close_channels();
-        while !self.calls.borrow().is_empty() {
+        while self.calls.borrow().len() > 0 {
             if let Some(failure) = self.out.failure() {
                 return Err(failure);
             }
@@ -302,12 +307,13 @@ impl Session {
 
     /// The calls under way, in words.
     fn describe(&self) -> String {
-        let calls = self.calls.borrow();
+        let calls = self.running();
         let plural = if calls.len() == 1 { "" } else { "s" };
         let mut text = format!("{} call{plural} of {}", calls.len(), self.peer);
-        for (index, (id, running)) in calls.iter().take(NAMED_CALLS).enumerate() {
+        for (index, running) in calls.iter().take(NAMED_CALLS).enumerate() {
             let before = if index == 0 { ": " } else { ", " };
-            let _ = write!(text, "{before}{} (call {id})", running.info.method);
+            let CallInfo { method, id, .. } = &*running.info;
+            let _ = write!(text, "{before}{method} (call {id})");
         }
         if calls.len() > NAMED_CALLS {
             text.push_str(", …");
@@ -324,7 +330,7 @@ impl Session {
     }
 
     fn close_channels(&self) {
-        let calls: Vec<_> = self.calls.borrow().values().cloned().collect();
+        let calls = self.running();
         for running in calls {
             for channel in &*running.channels.borrow() {
                 channel.close();
@@ -338,7 +344,7 @@ impl Session {
         if is_overdue {
             self.leave();
         }
-        let calls: Vec<_> = self.calls.borrow().values().cloned().collect();
+        let calls = self.running();
         let reason = match is_overdue {
             true => "the server is shutting down",
             false => "the connection of the caller is lost",
@@ -352,7 +358,7 @@ impl Session {
         for running in calls {
             running.interrupt(reason);
         }
-        let idle = async { while !self.calls.borrow().is_empty() && self.ended().await.is_ok() {} };
+        let idle = async { while self.calls.borrow().len() > 0 && self.ended().await.is_ok() {} };
         shield(async {
             // Also without a grace, the handlers see their interruption before they are dropped.
             let _ = yield_now().await;
@@ -375,7 +381,7 @@ impl Session {
                 false => self.begin(packet, waited),
             };
         }
-        let running = self.calls.borrow().get(&id).cloned();
+        let running = self.calls.borrow().get(id);
         match running {
             Some(running) if packet.kind == CANCEL => {
                 self.cancel(&running);
@@ -470,7 +476,7 @@ impl Session {
 
     /// The handler of a call has ended, and the call is answered.
     pub(crate) fn call_ended(&self, id: u64) {
-        let running = self.calls.borrow_mut().remove(&id);
+        let running = self.calls.borrow_mut().remove(id);
         if let Some(running) = running {
             for channel in running.channels.take() {
                 channel.close();
