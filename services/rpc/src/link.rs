@@ -266,7 +266,14 @@ impl Link {
                 Some(End::Answer { flags, body }) => {
                     waiting.call = None;
                     let answer = self.answered(method, flags, body).check();
-                    return self.or_interruption(deadline, answer).await;
+                    let is_ended =
+                        |error: &CallError| matches!(error.failure, CallFailure::Ended(_));
+                    return match answer {
+                        Err(error) if is_ended(&error) && deadline.is_due(now()) => {
+                            Err(or_interruption(error).await)
+                        }
+                        answer => answer,
+                    };
                 }
                 Some(End::NotTaken) => {
                     waiting.call = None;
@@ -287,25 +294,6 @@ impl Link {
                 let failure = CallFailure::Interrupted(interrupted);
                 return Err(self.error(method, failure, Executed::Maybe));
             }
-        }
-    }
-
-    /// The interruption in place of the server's word that the caller's time is over, which may be
-    /// here before the caller's own timer.
-    async fn or_interruption(
-        &self,
-        deadline: Deadline,
-        answer: Result<Answered, CallError>,
-    ) -> Result<Answered, CallError> {
-        let is_ended = |answer: &Result<_, CallError>| matches!(answer, Err(error) if matches!(error.failure, CallFailure::Ended(_)));
-        if !is_ended(&answer) || !deadline.is_due(now()) {
-            return answer;
-        }
-        match (answer, sleep(TIMER_DELAY).await) {
-            (Err(error), Err(interrupted)) => {
-                Err(CallError { failure: CallFailure::Interrupted(interrupted), ..error })
-            }
-            (answer, _) => answer,
         }
     }
 
@@ -383,6 +371,15 @@ impl Link {
             },
             None => Ok(()),
         }
+    }
+}
+
+/// The interruption in place of the server's word that the caller's time is over, which may be here
+/// before the caller's own timer.
+async fn or_interruption(error: CallError) -> CallError {
+    match sleep(TIMER_DELAY).await {
+        Err(interrupted) => CallError { failure: CallFailure::Interrupted(interrupted), ..error },
+        Ok(()) => error,
     }
 }
 

@@ -236,10 +236,8 @@ impl Session {
             };
             // The packets whose answers or credit the client must take.
             let waited = match packet.kind {
-                REQUEST | NOTICE | ITEM => {
-                    if !self.out.has_room() {
-                        drop(hold.take());
-                    }
+                REQUEST | NOTICE | ITEM if !self.out.has_room() || closing.has_begun() => {
+                    drop(hold.take());
                     self.wait_for_room(closing).await?
                 }
                 _ => Duration::ZERO,
@@ -270,9 +268,6 @@ impl Session {
     /// Waits until there is room for answers and credit: a client that takes none gets no more.
     /// Returns how long it took.
     async fn wait_for_room(&self, closing: &Closing) -> Result<Duration, PacketError> {
-        if self.out.has_room() && !closing.has_begun() {
-            return Ok(Duration::ZERO);
-        }
         let since = now();
         loop {
             if closing.has_begun() {
