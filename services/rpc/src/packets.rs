@@ -1114,10 +1114,10 @@ async fn within<F: Future>(length: Duration, future: F) -> Result<F::Output, Tim
 mod tests {
     use std::time::Duration;
 
-    use pikake_net::{MemoryStream, Write};
+    use pikake_net::{MemoryStream, UnixStream, Write};
     use pikake_traps::{spawn, timeout_after};
 
-    use super::{KEPT_SIZE, LEAST_READ, PacketOptions, open};
+    use super::{KEPT_SIZE, LEAST_READ, PacketError, PacketOptions, open};
     use crate::wire::Header;
 
     fn frame(length: usize, body: &[u8]) -> Vec<u8> {
@@ -1147,6 +1147,28 @@ mod tests {
             assert!(timeout_after(Duration::from_secs(1), packets.next()).await.is_err());
             assert!(packets.buffer.capacity() <= 2 * LEAST_READ, "{}", packets.buffer.capacity());
             assert!(packets.read_size <= KEPT_SIZE);
+        });
+    }
+
+    /// The task has taken bytes, and has not written them.
+    #[test]
+    fn no_packet_overtakes_the_task_that_writes() {
+        pikake::run(async {
+            let (here, there) = UnixStream::pair().unwrap();
+            let peer = spawn(open(there, PacketOptions::new()));
+            let (_packets, sender) = open(here, PacketOptions::new()).await.unwrap();
+            let (mut peer, _peer_sender) = peer.await.unwrap().unwrap();
+            let out = sender.out();
+            let is_queued = || !out.bytes.borrow().is_empty();
+            let hold = out.hold();
+            out.begun.set(out.written.get() + 1);
+            out.put((1, 0, 7), |_| Ok::<_, PacketError>(())).unwrap();
+            drop(hold);
+            assert!(is_queued());
+            out.begun.set(out.written.get());
+            drop(out.hold());
+            assert!(!is_queued());
+            assert_eq!(peer.next().await.unwrap().unwrap().id, 7);
         });
     }
 }

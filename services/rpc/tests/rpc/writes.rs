@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pikake::net::{TcpListener, UnixStream};
 use pikake::random::range;
-use pikake::rpc::packets::{PacketError, PacketOptions};
+use pikake::rpc::packets::PacketError;
 use pikake::rpc::{CallFailure, Client, Executed, Server};
 use pikake::sim::{Network, Runs};
 use pikake::testing::Injector;
@@ -25,13 +25,14 @@ const REQUEST: u8 = 0;
 const ANSWER: u8 = 1;
 const CANCEL: u8 = 2;
 
-/// The hello of a server that takes 100 calls, and of a client that writes with postcard.
+/// The hello of a server that takes 100 calls, and of a client that writes with postcard. Both wait
+/// for an hour, so no heartbeat is among the packets.
 fn server_hello() -> Vec<u8> {
-    hello(1 << 20, 0, &[100, 16])
+    hello(1 << 20, 3_600_000, &[100, 16])
 }
 
 fn client_hello() -> Vec<u8> {
-    hello(1 << 20, 0, &[0, 16])
+    hello(1 << 20, 3_600_000, &[0, 16])
 }
 
 /// A request of `add`.
@@ -62,9 +63,7 @@ async fn connected() -> (ShopClient, unix::net::UnixStream) {
         let stream = stream.take();
         async { stream.ok_or(std::io::ErrorKind::ConnectionRefused.into()) }
     };
-    // The peer is silent, so that heartbeats are none of what is sent.
-    let options = PacketOptions::new().silence(Duration::from_secs(3_600));
-    let builder = Client::builder().attempts(1).packets(options).server("pair", connect);
+    let builder = Client::builder().attempts(1).server("pair", connect);
     let shop = ShopClient::new(builder.build());
     there.write_all(&server_hello()).unwrap();
     let first = spawn(shop.add(1, 2));
@@ -133,6 +132,39 @@ async fn answers_to_one_read_leave_in_one_write() {
     assert_eq!(answers, expected);
     drop(here);
     assert!(serving.await.unwrap().is_err());
+}
+
+/// The socket has room again, and the task that writes the rest of a packet has not run since.
+#[pikake::test]
+async fn a_request_stays_behind_the_rest_of_another() {
+    let (shop, there) = connected().await;
+    let argument = [number(350_000), vec![7; 350_000]].concat();
+    let body = [method("length").unwrap().as_slice(), &argument].concat();
+    for round in 0..12 {
+        let id = 2 + 2 * round;
+        let mut first = Box::pin(shop.length(vec![7; 350_000]));
+        assert!(is_pending(first.as_mut()).await);
+        drop(first);
+        yield_now().await.unwrap();
+        let mut seen = Vec::new();
+        while let part @ [_, ..] = &*arrived(&there) {
+            seen.extend(part);
+        }
+        for _ in 0..round / 3 {
+            yield_now().await.unwrap();
+        }
+        let mut second = Box::pin(shop.add(1, round));
+        assert!(is_pending(second.as_mut()).await);
+        drop(second);
+        let mut expected = [frame(REQUEST, 0, id, &body), frame(CANCEL, 0, id, b"")].concat();
+        expected.extend([add(id + 1, 1, round), frame(CANCEL, 0, id + 1, b"")].concat());
+        for _ in 0..1_000 {
+            yield_now().await.unwrap();
+            seen.extend(arrived(&there));
+        }
+        let differs = seen.iter().zip(&expected).position(|(one, other)| one != other);
+        assert_eq!((differs, seen.len()), (None, expected.len()), "in round {round}");
+    }
 }
 
 /// A network whose sockets take few bytes at a time.
