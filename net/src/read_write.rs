@@ -133,6 +133,19 @@ pub trait Write {
     /// The stream's error; the interruption.
     fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>>;
 
+    /// Writes what the stream takes now, and returns the number of bytes. Never suspends.
+    ///
+    /// By default, a stream takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the stream takes nothing now; otherwise as for
+    /// [`write`](Self::write).
+    fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        let _ = data;
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
     /// Writes all of the data.
     ///
     /// # Cancellation
@@ -224,6 +237,10 @@ macro_rules! through {
                 (**self).write(data)
             }
 
+            fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+                (**self).try_write(data)
+            }
+
             #[track_caller]
             fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
                 (**self).write_all(data)
@@ -271,6 +288,10 @@ macro_rules! sockets_write {
             #[track_caller]
             fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
                 Self::write(self, data)
+            }
+
+            fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+                Self::try_write(self, data)
             }
 
             #[track_caller]

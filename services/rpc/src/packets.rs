@@ -22,7 +22,6 @@
 //! The sides finish independently: after `finish` a side half-closes the stream, and goes on
 //! receiving. A stream that ends without `finish` has failed, in both directions.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -34,7 +33,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pikake_net::{Read, TcpStream, UnixStream, Write};
+use pikake_net::{Read, Write};
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{
     About, Builder, Interrupted, Task, TimedOut, WaitQueue, clock_rate, now, park_at, take_at,
@@ -228,7 +227,8 @@ pub async fn open<S: Read + Write + 'static>(
         return Err(PacketError::TooLarge { size: options.greeting.len(), limit: GREETING_LIMIT });
     }
     let stream = Rc::new(stream);
-    let out = Rc::new(Outbox::new(&options, as_socket(&stream)));
+    let shared: Rc<dyn TryWrite> = stream.clone();
+    let out = Rc::new(Outbox::new(&options, Rc::downgrade(&shared)));
     let sender = PacketWriter::new(&out);
     // Made here: a task that is cancelled before its first step ends without one.
     let ended = Ended { out: out.clone(), is_whole: false };
@@ -260,32 +260,15 @@ pub async fn open<S: Read + Write + 'static>(
     }
 }
 
-/// A stream that can be written without a wait.
-trait Socket {
+/// A stream of any type, for writes without a wait.
+trait TryWrite {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 }
 
-impl Socket for TcpStream {
+impl<S: Write> TryWrite for S {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, bytes)
+        Write::try_write(self, bytes)
     }
-}
-
-impl Socket for UnixStream {
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, bytes)
-    }
-}
-
-/// The stream, if it is a socket. A write of other streams that is dropped may have written some
-/// bytes, so the task alone writes to them.
-fn as_socket<S: 'static>(stream: &Rc<S>) -> Option<Weak<dyn Socket>> {
-    let stream: Rc<dyn Any> = stream.clone();
-    let socket: Rc<dyn Socket> = match stream.downcast::<TcpStream>() {
-        Ok(stream) => stream,
-        Err(stream) => stream.downcast::<UnixStream>().ok()?,
-    };
-    Some(Rc::downgrade(&socket))
 }
 
 /// The wait for the hello. Its drop closes the stream.
@@ -311,8 +294,7 @@ pub(crate) struct Outbox {
     written: Cell<u64>,
     /// When bytes were written last. A heartbeat is due some time later.
     written_at: Cell<Ticks>,
-    /// The stream, if it can be written without a wait.
-    socket: Option<Weak<dyn Socket>>,
+    stream: Weak<dyn TryWrite>,
     /// Those that add packets now, or write them at once when they end.
     holds: Cell<usize>,
     limit: usize,
@@ -339,7 +321,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    fn new(options: &PacketOptions, socket: Option<Weak<dyn Socket>>) -> Self {
+    fn new(options: &PacketOptions, stream: Weak<dyn TryWrite>) -> Self {
         let mut hello = MAGIC.to_vec();
         hello.extend([VERSION, VERSION]);
         put_number(&mut hello, options.frame_limit as u64);
@@ -353,7 +335,7 @@ impl Outbox {
             written_at: Cell::new(now()),
             bytes: RefCell::new(hello),
             last_length: Cell::new(0),
-            socket,
+            stream,
             holds: Cell::new(0),
             limit: options.queue_limit.max(1),
             frame_limit: Cell::new(usize::MAX),
@@ -423,12 +405,12 @@ impl Outbox {
 
     /// Writes what the stream takes without a wait, unless the task is writing.
     fn write_at_once(&self) {
-        let Some(socket) = self.socket.as_ref().and_then(Weak::upgrade) else { return };
+        let Some(stream) = self.stream.upgrade() else { return };
         if self.begun != self.written || self.failure.borrow().is_some() {
             return;
         }
         let mut queue = Queue::take(self);
-        match socket.try_write(&queue.bytes) {
+        match stream.try_write(&queue.bytes) {
             Ok(count) => {
                 queue.bytes.drain(..count);
                 queue.end -= count;
