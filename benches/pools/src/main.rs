@@ -6,13 +6,14 @@
 //!   it over a yield; prints how many others were served while one waited, at most, over the 990
 //!   that this must be, and nanoseconds a lease.
 //!
-//! `pikake` has objects that come back clean; those of `pikake-task` are cleaned in a task of the
-//! pool.
+//! `pikake` has objects that come back clean. Those of `pikake-clean` are cleaned when they come
+//! back, and the cleaning does not wait.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 const TASKS: usize = 1000;
@@ -29,7 +30,8 @@ trait Lend: Clone + 'static {
 
     fn yield_now() -> impl Future<Output = ()>;
 
-    fn spawn(future: impl Future<Output = ()> + 'static) -> impl Future<Output = ()>;
+    /// Begins a task that nobody joins.
+    fn spawn(future: impl Future<Output = ()> + 'static);
 }
 
 #[derive(Clone)]
@@ -48,6 +50,11 @@ impl pikake::pool::Manager for Numbers {
     fn is_clean(&self, _: &u64) -> bool {
         self.is_clean
     }
+
+    async fn clean(&self, number: &mut u64) -> Result<(), Infallible> {
+        *number = 7;
+        Ok(())
+    }
 }
 
 impl Lend for pikake::pool::Pool<Numbers> {
@@ -61,8 +68,8 @@ impl Lend for pikake::pool::Pool<Numbers> {
         pikake::yield_now().await.unwrap();
     }
 
-    async fn spawn(future: impl Future<Output = ()> + 'static) {
-        pikake::spawn(future).await.unwrap();
+    fn spawn(future: impl Future<Output = ()> + 'static) {
+        pikake::spawn(future).detach();
     }
 }
 
@@ -76,9 +83,10 @@ impl deadpool::managed::Manager for Numbers {
 
     async fn recycle(
         &self,
-        _: &mut u64,
+        number: &mut u64,
         _: &deadpool::managed::Metrics,
     ) -> deadpool::managed::RecycleResult<Infallible> {
+        *number = 7;
         Ok(())
     }
 }
@@ -94,8 +102,8 @@ impl Lend for deadpool::managed::Pool<Numbers> {
         tokio::task::yield_now().await;
     }
 
-    async fn spawn(future: impl Future<Output = ()> + 'static) {
-        tokio::task::spawn_local(future).await.unwrap();
+    fn spawn(future: impl Future<Output = ()> + 'static) {
+        drop(tokio::task::spawn_local(future));
     }
 }
 
@@ -127,8 +135,8 @@ impl Lend for bb8::Pool<Numbers> {
         tokio::task::yield_now().await;
     }
 
-    async fn spawn(future: impl Future<Output = ()> + 'static) {
-        tokio::task::spawn_local(future).await.unwrap();
+    fn spawn(future: impl Future<Output = ()> + 'static) {
+        drop(tokio::task::spawn_local(future));
     }
 }
 
@@ -142,13 +150,42 @@ async fn ready<P: Lend>(pool: P, count: usize) {
     println!("{:.1} ns", begin.elapsed().as_nanos() as f64 / count as f64);
 }
 
+/// Counts the tasks that have not ended. The last one wakes the main task, so that the wait for the
+/// end costs as much beside each pool.
+#[derive(Default)]
+struct Ends {
+    left: Cell<usize>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Ends {
+    fn end(&self) {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            self.waker.take().expect("the main task waits").wake();
+        }
+    }
+
+    async fn wait(&self) {
+        poll_fn(|cx| {
+            if self.left.get() == 0 {
+                return Poll::Ready(());
+            }
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
 async fn waiters<P: Lend>(pool: P, rounds: usize) {
     let (served, worst) = (Rc::new(Cell::new(0_usize)), Rc::new(Cell::new(0)));
+    let ends = Rc::new(Ends { left: Cell::new(TASKS), ..Ends::default() });
     let begin = Instant::now();
-    let mut tasks = Vec::new();
     for _ in 0..TASKS {
         let (pool, served, worst) = (pool.clone(), served.clone(), worst.clone());
-        tasks.push(Box::pin(P::spawn(async move {
+        let ends = ends.clone();
+        P::spawn(async move {
             for _ in 0..rounds {
                 let before = served.get();
                 let lease = pool.get().await;
@@ -157,15 +194,10 @@ async fn waiters<P: Lend>(pool: P, rounds: usize) {
                 P::yield_now().await;
                 drop(lease);
             }
-        })));
+            ends.end();
+        });
     }
-    // The first poll of each spawns it.
-    let mut left = tasks;
-    std::future::poll_fn(|cx| {
-        left.retain_mut(|task| task.as_mut().poll(cx).is_pending());
-        if left.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
+    ends.wait().await;
     let each = begin.elapsed().as_nanos() as f64 / (TASKS * rounds) as f64;
     println!("worst wait {:.2} of the ideal, {each:.0} ns", worst.get() as f64 / IDEAL);
 }
@@ -186,11 +218,11 @@ fn on_tokio(future: impl Future<Output = ()>) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [work, pool, count] = &arguments[..] else {
-        panic!("usage: pikake-pool-bench ready|waiters pikake|pikake-task|deadpool|bb8 COUNT")
+        panic!("usage: pikake-pool-bench ready|waiters pikake|pikake-clean|deadpool|bb8 COUNT")
     };
     let count = count.parse().expect("a number");
     match &**pool {
-        "pikake" | "pikake-task" => pikake::run(async {
+        "pikake" | "pikake-clean" => pikake::run(async {
             let numbers = Numbers { is_clean: pool == "pikake" };
             let pool = pikake::pool::Pool::builder(numbers).limit(OBJECTS).wait(None).build();
             run(work, pool, count).await;
