@@ -45,6 +45,8 @@ pub(crate) struct Step {
     /// marked [`OVER`] when its wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
     pub(crate) branch: Cell<Option<Branch>>,
+    /// Whether a future is being polled ahead of its task's step, so that no trap is executed.
+    is_ahead: Cell<bool>,
     /// The number of wakers to call after a step that were there before.
     pub(crate) wakers_before: Cell<usize>,
     /// The step that was set aside for this one.
@@ -118,7 +120,46 @@ impl Step {
         self.wakes.swap(&other.wakes);
         self.pending.swap(&other.pending);
         self.branch.swap(&other.branch);
+        self.is_ahead.swap(&other.is_ahead);
         self.around.swap(&other.around);
+    }
+
+    /// The task of the step, if it is being polled.
+    #[inline(always)]
+    pub(crate) fn polled_task(&self) -> Option<ManuallyDrop<TaskRef>> {
+        if self.is_poll.get() { self.task() } else { None }
+    }
+
+    /// Polls with another task as the current one, in no scope, and ahead of that task's step.
+    #[inline(always)]
+    pub(crate) fn ahead<R>(&self, task: &TaskRef, poll: impl FnOnce() -> R) -> R {
+        struct Around<'a> {
+            step: &'a Step,
+            task: Option<NonNull<Header>>,
+            scope: Option<NonNull<Frame>>,
+            is_ahead: bool,
+        }
+        impl Drop for Around<'_> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                self.step.task.set(self.task);
+                self.step.scope.set(self.scope);
+                self.step.is_ahead.set(self.is_ahead);
+            }
+        }
+
+        let _around = Around {
+            step: self,
+            task: self.task.replace(Some(task.address())),
+            scope: self.scope.take(),
+            is_ahead: self.is_ahead.replace(true),
+        };
+        poll()
+    }
+
+    /// Whether the current poll is ahead of its task's step.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.is_ahead.get()
     }
 
     /// This step, and those that were set aside for it, the innermost first.
@@ -202,6 +243,16 @@ impl Step {
     pub(crate) fn watch_from_now(&self) {
         self.pending.borrow_mut().clear();
         self.branch.set(None);
+    }
+
+    /// Notes a cause of the task that came up, and woke the task, while another task was the
+    /// current one.
+    #[cold]
+    pub(crate) fn cause_came_up_ahead(&self, was_watched: bool) {
+        if !was_watched {
+            self.watch();
+        }
+        self.count_wake();
     }
 
     /// Counts a wake of the task.

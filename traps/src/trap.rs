@@ -620,6 +620,10 @@ fn poll_watched<T: Trap>(
     task: &TaskRef,
     waker: &Waker,
 ) -> Poll<T::Answer> {
+    if local.step.is_ahead() {
+        local.poll_again_after_ahead(waker);
+        return Poll::Pending;
+    }
     let kind = trap.kind();
     kind.number();
     let is_new = state.kernel == KernelId::NONE;

@@ -1,6 +1,8 @@
 //! Steps: the poll, or the drop, of a task's future with the task as the current one.
 
-use std::task::Context;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use super::Local;
@@ -129,6 +131,37 @@ impl Local {
             }
         }
         None
+    }
+
+    /// See [`TaskRef::poll_ahead`].
+    #[inline]
+    fn poll_ahead<F: Future + ?Sized>(
+        &self,
+        task: &TaskRef,
+        future: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let Some(around) = self.step.polled_task() else { return Poll::Pending };
+        let is_taken = task.flags().has(Flags::BUSY | Flags::ENDED | Flags::CAUSE);
+        if is_taken || around.flags().has(Flags::CAUSE) || thread::panicking() {
+            return Poll::Pending;
+        }
+        // The poll is a part of the task's next step: a cancel from now on is an interruption.
+        task.flags().set(Flags::STEPPED);
+        let was_watched = around.is_watched();
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = self.step.ahead(task, || future.poll(&mut cx));
+        if around.flags().has(Flags::CAUSE) {
+            self.step.cause_came_up_ahead(was_watched);
+        }
+        polled
+    }
+
+    /// Has a combinator poll a wait again that was polled ahead, and so is parked nowhere.
+    #[cold]
+    pub(crate) fn poll_again_after_ahead(&self, waker: &Waker) {
+        if !waker.will_wake(Waker::noop()) {
+            self.wakers.add_after_step(waker.clone());
+        }
     }
 
     /// Does `work` with a task as the current one, outside of all scopes.
@@ -278,6 +311,62 @@ impl TaskRef {
             self.drop_future(outcome);
             end_alarm_and_locals(self);
         });
+    }
+
+    /// Polls a future up to its first wait, ahead of the task's step and inside the current one.
+    /// `Pending`: the future has come to a wait, or was not polled. The task must then go on with
+    /// it: the future is for this task, whether or not it was polled here.
+    ///
+    /// For work that only might have to wait, and that one task does again and again: where it does
+    /// not wait, it costs no step. The poll is a part of the task's next step:
+    ///
+    /// * The task is the current one, with its number, name and locals, and in none of the scopes
+    ///   around. So neither an interruption nor a deadline of the task around reaches the future.
+    /// * No trap is executed: it returns `Pending`, and begins in the step of the task that goes on
+    ///   with the future. A scope is opened, and its deadline counts from here.
+    /// * The waker of the poll does nothing. A foreign future that keeps it gets the task's own at
+    ///   its next poll. The wakers of combinators inside are called after the current step, for the
+    ///   waits that did not begin.
+    /// * A panic of the future is the caller's.
+    ///
+    /// The future is not polled outside of steps, in the drop of a task by its kernel, while the
+    /// thread unwinds, if this task has ended, is being polled or was asked to end, and if the
+    /// current task was asked to end, or one of its deadlines has passed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::{current, sleep, spawn};
+    /// use std::cell::Cell;
+    /// use std::pin::Pin;
+    /// use std::rc::Rc;
+    /// use std::time::Duration;
+    ///
+    /// type Work = Pin<Box<dyn Future<Output = ()>>>;
+    ///
+    /// # pikake::run(async {
+    /// let given = Rc::new(Cell::new(None::<Work>));
+    /// let taken = given.clone();
+    /// let task = spawn(async move { taken.take().expect("given before the first step").await });
+    /// let id = task.id();
+    ///
+    /// let mut work: Work = Box::pin(async move {
+    ///     assert_eq!(current().id(), id); // inside the call of `poll_ahead`
+    ///     sleep(Duration::from_millis(1)).await.unwrap();
+    ///     assert_eq!(current().id(), id); // in a step of the task
+    /// });
+    /// assert!(task.task_ref().poll_ahead(work.as_mut()).is_pending());
+    /// given.set(Some(work));
+    /// task.await.unwrap();
+    /// # });
+    /// ```
+    #[inline]
+    pub fn poll_ahead<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
+        let polled = door::try_with(|local| match local.id() == self.kernel() {
+            true => local.poll_ahead(self, future),
+            false => Poll::Pending,
+        });
+        polled.unwrap_or(Poll::Pending)
     }
 
     /// Ends the task without another step. See [`Task::abort`](crate::Task::abort).

@@ -342,6 +342,14 @@ fn poll_in<F: Future>(
     }
     let entered = Entered::new(step, frame);
     let is_own = task.owns(cx.waker());
+    if !is_own && step.is_ahead() {
+        // Nothing is bound or armed before the task's own step.
+        let polled = body.poll(cx).map(End::Done);
+        if polled.is_pending() {
+            local.poll_again_after_ahead(cx.waker());
+        }
+        return polled;
+    }
     let is_same = frame.task.get().is_none_or(|before| before == task.address());
     if !is_own || !is_same || task.is_watched() || !frame.node.get().is_none() {
         frame.update(local, task, cx.waker());
