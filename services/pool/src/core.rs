@@ -20,29 +20,31 @@
 //!
 //! No code of a manager, no destructor of an object and no waker runs while the state is borrowed.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::panic::Location;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use pikake_time::{Deadline, Rate, Ticks};
 use pikake_traps::{
-    KernelId, TaskId, TaskMark, WaitQueue, catch_and_log, clock_rate, door, now, random,
+    KernelId, TaskId, TaskMark, WaitQueue, catch_and_log, clock_rate, door, figures, now, random,
 };
-use slab::Slab;
 
 use crate::error::{CreateError, Exhausted, GetError, NotAdded};
+use crate::figures::{HasStats, NamedFigures, PoolFigures};
 use crate::holder::{Holder, NAMED, Note, holders_text};
+use crate::idle::{Idle, IdleObjects};
 use crate::keeper;
 use crate::lease::Lease;
+use crate::leases::Leases;
 use crate::limit::{Limit, Membership, Unit};
 use crate::manager::Manager;
-use crate::options::{Options, Reuse, Verify};
+use crate::options::{Options, Verify};
 use crate::stats::Stats;
 use crate::ticket::Slot;
-use crate::work::{Kind, start};
+use crate::work::{Kind, Worker, start};
 
 /// An object of the pool, with what the pool knows of it.
 pub(crate) struct Kept<T> {
@@ -54,15 +56,9 @@ pub(crate) struct Kept<T> {
     pub(crate) unit: Option<Unit>,
 }
 
-/// An object that is ready.
-struct Idle<T> {
-    kept: Kept<T>,
-    since: Ticks,
-}
-
 /// An object that came back where no task of the pool could take it.
 pub(crate) struct Stranded<T> {
-    pub(crate) kept: Kept<T>,
+    pub(crate) kept: Box<Kept<T>>,
     pub(crate) kind: Kind,
 }
 
@@ -89,10 +85,15 @@ pub(crate) struct State<M: Manager> {
     phase: Phase,
     home: Option<Home>,
     limit: usize,
-    idle: VecDeque<Idle<M::Object>>,
-    waiters: BTreeMap<u64, Rc<Slot<M>>>,
+    idle: IdleObjects<M::Object>,
+    /// Idle objects that [`Core::retain`] has taken out to look at them.
+    looked_at: usize,
+    /// The callers who wait, in the order of their numbers.
+    waiters: VecDeque<Rc<Slot<M>>>,
     next_waiter: u64,
-    leases: Slab<Note>,
+    /// Slots that are out of use.
+    spare_slots: Vec<Rc<Slot<M>>>,
+    leases: Leases,
     busy: [usize; Kind::COUNT],
     /// Of the objects being cleaned, those whose cleaning has not had to wait yet. They come back
     /// in a moment.
@@ -106,6 +107,8 @@ pub(crate) struct State<M: Manager> {
     /// When the keeper looks at the pool again.
     keeper_due: Deadline,
     counters: Stats,
+    /// How long callers waited, together, in ticks.
+    waited_for: u64,
 }
 
 /// What a pool has in common with others.
@@ -113,6 +116,8 @@ pub(crate) struct State<M: Manager> {
 pub(crate) struct Joined {
     pub(crate) common: Option<Limit>,
     pub(crate) on_empty: Option<Box<dyn Fn()>>,
+    /// The name in the figures, if it is another one than that of the options.
+    pub(crate) figures_name: Option<String>,
 }
 
 /// The kernel of a pool, with the options in ticks of its clock.
@@ -122,14 +127,19 @@ struct Home {
     rate: Rate,
     max_idle: Option<u64>,
     verify_after: Option<u64>,
+    warn_after: Option<u64>,
 }
 
 pub(crate) struct Core<M: Manager> {
     pub(crate) manager: M,
     pub(crate) options: Options,
     pub(crate) built_at: &'static Location<'static>,
-    /// The names of the pool's tasks, by [`Kind`].
+    /// The names of the pool's tasks that wait, by [`Kind`].
     pub(crate) names: [String; Kind::COUNT],
+    figures_name: String,
+    figures: OnceCell<Rc<NamedFigures>>,
+    /// A task of the pool that waits for work.
+    worker: Cell<Option<Box<Worker<M>>>>,
     pub(crate) common: Option<Membership>,
     /// Called when the pool is open and has nothing.
     on_empty: Option<Box<dyn Fn()>>,
@@ -164,10 +174,14 @@ pub(crate) enum Known {
 /// An object's greatest age is up to this part less, at random.
 const AGE_SPREAD: u64 = 10;
 
+/// The most slots that are kept for later callers. While callers wait all the time, each takes the
+/// slot of one who has just been served.
+const SPARE_SLOTS: usize = 16;
+
 /// What [`Core::serve`] does next.
 enum Next<M: Manager> {
-    Deliver(Kept<M::Object>),
-    Start(Kind, Kept<M::Object>),
+    Deliver(Box<Kept<M::Object>>),
+    Start(Kind, Box<Kept<M::Object>>),
     /// The first caller needs a new object.
     Create(u64),
     Fail(Vec<Rc<Slot<M>>>, GetError<M::Error>),
@@ -180,17 +194,19 @@ impl<M: Manager> Core<M> {
         joined: Joined,
         built_at: &'static Location<'static>,
     ) -> Self {
-        let Joined { common, on_empty } = joined;
+        let Joined { common, on_empty, figures_name } = joined;
         let label = label(&options.name);
         let names = Kind::ALL.map(|kind| format!("pool{label} {} an object", kind.verb()));
         let state = State {
             phase: Phase::New,
             home: None,
             limit: options.limit,
-            idle: VecDeque::new(),
-            waiters: BTreeMap::new(),
+            idle: IdleObjects::new(),
+            looked_at: 0,
+            waiters: VecDeque::new(),
             next_waiter: 0,
-            leases: Slab::new(),
+            spare_slots: Vec::new(),
+            leases: Leases::new(),
             busy: [0; Kind::COUNT],
             fresh: 0,
             stranded: Vec::new(),
@@ -199,12 +215,17 @@ impl<M: Manager> Core<M> {
             failure: None,
             keeper_due: Deadline::NEVER,
             counters: Stats::default(),
+            waited_for: 0,
         };
+        let figures_name = figures_name.unwrap_or_else(|| options.name.clone());
         Self {
             manager,
             options,
             built_at,
             names,
+            figures_name,
+            figures: OnceCell::new(),
+            worker: Cell::new(None),
             common: common.as_ref().map(Membership::new),
             on_empty,
             state: RefCell::new(state),
@@ -235,14 +256,21 @@ impl<M: Manager> Core<M> {
     ///
     /// Outside a kernel, and in another kernel than that of the first use.
     #[track_caller]
+    #[inline]
     pub(crate) fn open(self: &Rc<Self>) {
+        if !self.is_home() || self.phase() != Phase::Open {
+            self.open_first();
+        }
+    }
+
+    #[track_caller]
+    fn open_first(self: &Rc<Self>) {
         let here = door::current_kernel();
         {
             let state = self.state.borrow();
             match (state.phase, state.home) {
                 (Phase::New, _) => {}
                 (Phase::Ended | Phase::Closing, _) => return,
-                (Phase::Open, home) if home.map(|home| home.kernel) == here => return,
                 _ if here.is_none() => {}
                 _ => panic!(
                     "the pool{} belongs to another kernel than this one: make a pool for each kernel",
@@ -257,19 +285,24 @@ impl<M: Manager> Core<M> {
             Verify::Never => None,
         };
         let max_idle = self.options.max_idle_time.map(|length| rate.ticks_ceil(length));
+        let warn_after = self.options.warn_if_held_for.map(|length| rate.ticks_ceil(length));
         {
             let mut state = self.state.borrow_mut();
             state.phase = Phase::Open;
-            state.home = here.map(|kernel| Home { kernel, rate, max_idle, verify_after });
+            state.home =
+                here.map(|kernel| Home { kernel, rate, max_idle, verify_after, warn_after });
         }
+        let core: Weak<Self> = Rc::downgrade(self);
+        let named = figures::of_kernel::<PoolFigures>().add(&self.figures_name, core);
+        let _ = self.figures.set(named);
         keeper::start(self);
         self.call_keeper();
     }
 
     /// Whether the calling code is inside the pool's kernel, so that tasks can be spawned.
     pub(crate) fn is_home(&self) -> bool {
-        let home = self.state.borrow().home;
-        home.is_some_and(|home| door::current_kernel() == Some(home.kernel))
+        let home = self.state.borrow().home.as_ref().map(|home| home.kernel);
+        home.is_some() && door::current_kernel() == home
     }
 
     /// The kernel takes no more tasks.
@@ -284,11 +317,8 @@ impl<M: Manager> Core<M> {
 
     /// What to do with the next idle object.
     fn look(&self, state: &State<M>, now: Ticks) -> Option<Fate> {
-        let idle = match self.options.reuse {
-            Reuse::Lifo => state.idle.back(),
-            Reuse::Fifo => state.idle.front(),
-        }?;
-        let home = state.home?;
+        let idle = state.idle.peek(self.options.reuse)?;
+        let home = state.home.as_ref()?;
         let idle_for = now.since(idle.since);
         let is_spare = state.idle.len() > self.options.min_idle;
         let is_idle_too_long = is_spare && home.max_idle.is_some_and(|max| idle_for >= max);
@@ -302,19 +332,16 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes the next idle object.
-    fn pop(&self, state: &mut State<M>) -> Kept<M::Object> {
-        let popped = match self.options.reuse {
-            Reuse::Lifo => state.idle.pop_back(),
-            Reuse::Fifo => state.idle.pop_front(),
-        };
+    fn pop(&self, state: &mut State<M>) -> Box<Kept<M::Object>> {
+        let popped = state.idle.pop(self.options.reuse);
         self.idle_changed(state);
-        popped.expect("the caller has looked at the object").kept
+        popped.expect("the caller has looked at the object")
     }
 
     /// Tells the other pools. Whether one of them needs an object that became idle.
     fn idle_changed(&self, state: &State<M>) -> bool {
-        let first = state.waiters.first_key_value().map(|(number, _)| *number);
-        self.common.as_ref().is_some_and(|common| common.set_idle(state.idle.len(), first))
+        let common = self.common.as_ref();
+        common.is_some_and(|common| common.set_idle(state.idle.len(), state.first_waiter()))
     }
 
     /// Whether the calling code may call the manager: in the pool's kernel, and not during an
@@ -327,7 +354,9 @@ impl<M: Manager> Core<M> {
     pub(crate) fn is_dead(&self, object: &M::Object) -> bool {
         let mut is_dead = true;
         catch_and_log("`is_dead` of a pool's manager", || is_dead = self.manager.is_dead(object));
-        self.count(|counters| counters.dead += u64::from(is_dead));
+        if is_dead {
+            self.count(|counters| counters.dead += 1);
+        }
         is_dead
     }
 
@@ -347,32 +376,38 @@ impl<M: Manager> Core<M> {
         place: &'static Location<'static>,
     ) -> Option<Lease<M>> {
         loop {
+            let mut state = self.state.borrow_mut();
+            let is_anything_idle = state.idle.len() > 0 && state.waiters.is_empty();
+            if state.phase != Phase::Open || !is_anything_idle {
+                return None;
+            }
             let now = now();
-            let (kept, fate) = {
-                let mut state = self.state.borrow_mut();
-                if state.phase != Phase::Open || !state.waiters.is_empty() {
-                    return None;
-                }
-                match self.look(&state, now)? {
-                    Fate::Verify => return None,
-                    fate => (self.pop(&mut state), fate),
-                }
+            let (kept, fate) = match self.look(&state, now)? {
+                Fate::Verify => return None,
+                fate => (self.pop(&mut state), fate),
             };
+            drop(state);
             if fate == Fate::Lend && !self.is_dead(&kept.object) {
-                let task = TaskMark::current();
-                return Some(self.lease(kept, Note { task, place, since: now }));
+                let note = Note { task: TaskMark::current(), place, since: now };
+                return Some(self.lease(self.state.borrow_mut(), kept, note));
             }
             start(self, Kind::Destroy, Some(kept), None);
         }
     }
 
-    fn lease(self: &Rc<Self>, kept: Kept<M::Object>, note: Note) -> Lease<M> {
-        let (key, is_short) = {
-            let mut state = self.state.borrow_mut();
-            state.counters.lent += 1;
-            (state.leases.insert(note), self.is_short_of_idle(&state))
-        };
-        if is_short {
+    #[inline]
+    fn lease(
+        self: &Rc<Self>,
+        mut state: RefMut<'_, State<M>>,
+        kept: Box<Kept<M::Object>>,
+        note: Note,
+    ) -> Lease<M> {
+        state.counters.lent += 1;
+        let key = state.leases.insert(note);
+        let is_keeper_needed =
+            state.warn_at(note.since) < state.keeper_due || self.is_short_of_idle(&state);
+        drop(state);
+        if is_keeper_needed {
             self.call_keeper();
         }
         Lease::new(self.clone(), kept, key)
@@ -385,21 +420,32 @@ impl<M: Manager> Core<M> {
             Some(common) => common.next_number(),
             None => self.state.borrow().next_waiter,
         };
-        let slot =
-            Rc::new(Slot::new(number, Note { task: TaskMark::current(), place, since: now() }));
-        {
-            let mut state = self.state.borrow_mut();
-            state.next_waiter = number + 1;
-            state.waiters.insert(number, slot.clone());
-        }
+        let note = Note { task: TaskMark::current(), place, since: now() };
+        let mut state = self.state.borrow_mut();
+        let spare = state.spare_slots.pop().and_then(|mut slot| {
+            *Rc::get_mut(&mut slot)? = Slot::new(number, note);
+            Some(slot)
+        });
+        let slot = spare.unwrap_or_else(|| Rc::new(Slot::new(number, note)));
+        state.next_waiter = number + 1;
+        state.waiters.push_back(slot.clone());
         slot
+    }
+
+    /// Keeps a slot that is out of use for the next caller.
+    pub(crate) fn keep_slot(&self, slot: &Rc<Slot<M>>) {
+        let spare = &mut self.state.borrow_mut().spare_slots;
+        if Rc::strong_count(slot) == 1 && spare.len() < SPARE_SLOTS {
+            spare.push(slot.clone());
+        }
     }
 
     /// Takes a caller out who gives up.
     pub(crate) fn leave(&self, number: u64) {
         let mut state = self.state.borrow_mut();
-        let was_waiting = state.waiters.remove(&number).is_some();
-        state.counters.gave_up += u64::from(was_waiting);
+        let index = state.waiters.binary_search_by_key(&number, |slot| slot.number);
+        let left = index.ok().and_then(|index| state.waiters.remove(index));
+        state.counters.gave_up += u64::from(left.is_some());
         self.first_changed(&state);
         if state.waiters.is_empty() {
             drop(state);
@@ -410,13 +456,20 @@ impl<M: Manager> Core<M> {
     /// Has the pool's request of the common limit stand for its first waiter.
     fn first_changed(&self, state: &State<M>) {
         if let Some(common) = &self.common {
-            common.set_first(state.waiters.first_key_value().map(|(number, _)| *number));
+            common.set_first(state.first_waiter());
         }
     }
 
     /// Gives objects to the callers who wait, the first one first, and begins what they need. In
     /// another place than the pool's kernel, and during an unwind, leaves that to the keeper.
+    #[inline]
     pub(crate) fn serve(self: &Rc<Self>) {
+        if !self.state.borrow().waiters.is_empty() {
+            self.serve_waiters();
+        }
+    }
+
+    fn serve_waiters(self: &Rc<Self>) {
         loop {
             if !self.may_call_manager() {
                 return self.call_keeper();
@@ -425,7 +478,7 @@ impl<M: Manager> Core<M> {
             match next {
                 None => return,
                 Some(Next::Deliver(kept)) => match self.is_dead(&kept.object) {
-                    false => self.deliver(kept),
+                    false => self.deliver(kept, now()),
                     true => start(self, Kind::Destroy, Some(kept), None),
                 },
                 Some(Next::Start(kind, kept)) => start(self, kind, Some(kept), None),
@@ -447,7 +500,12 @@ impl<M: Manager> Core<M> {
         if state.phase != Phase::Open {
             return None;
         }
-        let (first, now) = (*state.waiters.first_key_value()?.0, now());
+        let first = state.first_waiter()?;
+        let is_full = state.total() >= state.limit;
+        if is_full && state.idle.len() == 0 && state.failure.is_none() {
+            return None;
+        }
+        let now = now();
         match self.look(state, now) {
             Some(Fate::Lend) => return Some(Next::Deliver(self.pop(state))),
             Some(Fate::Destroy) => {
@@ -468,7 +526,7 @@ impl<M: Manager> Core<M> {
         let error = failure.error(now, state.home?.rate);
         let waiters = std::mem::take(&mut state.waiters);
         self.first_changed(state);
-        Some(Next::Fail(waiters.into_values().collect(), error))
+        Some(Next::Fail(waiters.into(), error))
     }
 
     /// Whether a new object is to be made for a caller who waits.
@@ -497,40 +555,31 @@ impl<M: Manager> Core<M> {
     }
 
     /// Gives an object that is good to the first caller who waits, or keeps it.
-    fn deliver(self: &Rc<Self>, kept: Kept<M::Object>) {
-        let now = now();
-        let slot = {
-            let mut state = self.state.borrow_mut();
-            match state.waiters.pop_first() {
-                Some((_, slot)) => {
-                    self.first_changed(&state);
-                    let waited =
-                        state.home.map(|home| home.rate.duration_floor(now.since(slot.note.since)));
-                    state.counters.waited += 1;
-                    state.counters.waited_for += waited.unwrap_or_default();
-                    slot
-                }
-                None => {
-                    drop(state);
-                    return self.keep(kept, now);
-                }
-            }
-        };
-        let lease = self.lease(kept, Note { since: now, ..slot.note });
+    fn deliver(self: &Rc<Self>, kept: Box<Kept<M::Object>>, now: Ticks) {
+        let mut state = self.state.borrow_mut();
+        let Some(slot) = state.waiters.pop_front() else { return self.keep(state, kept, now) };
+        self.first_changed(&state);
+        let waited = now.since(slot.note.since);
+        state.counters.waited += 1;
+        state.waited_for += waited;
+        if let Some(figures) = self.figures.get().filter(|figures| figures.is_timed.get()) {
+            figures.waits.note(state.length(waited));
+        }
+        let lease = self.lease(state, kept, Note { since: now, ..slot.note });
         slot.answer(Ok(lease));
     }
 
     /// Puts an object among the idle ones.
-    fn keep(&self, kept: Kept<M::Object>, now: Ticks) {
-        let is_keeper_needed = {
-            let mut state = self.state.borrow_mut();
-            let max_idle = state.home.and_then(|home| home.max_idle);
-            let due = max_idle.map_or(Deadline::NEVER, |max| Deadline::at(now.saturating_add(max)));
-            let due = due.min(kept.expires);
-            state.idle.push_back(Idle { kept, since: now });
-            let is_needed_elsewhere = self.idle_changed(&state);
-            is_needed_elsewhere || due < state.keeper_due || self.is_short_of_idle(&state)
-        };
+    #[inline]
+    fn keep(&self, mut state: RefMut<'_, State<M>>, kept: Box<Kept<M::Object>>, now: Ticks) {
+        let max_idle = state.home.as_ref().and_then(|home| home.max_idle);
+        let due = max_idle.map_or(Deadline::NEVER, |max| Deadline::at(now.saturating_add(max)));
+        let due = due.min(kept.expires);
+        state.idle.push(kept, now);
+        let is_needed_elsewhere = self.idle_changed(&state);
+        let is_keeper_needed =
+            is_needed_elsewhere || due < state.keeper_due || self.is_short_of_idle(&state);
+        drop(state);
         if is_keeper_needed {
             self.call_keeper();
         }
@@ -540,31 +589,31 @@ impl<M: Manager> Core<M> {
 
     /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits
     /// gets it.
-    pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, known: Known) {
+    pub(crate) fn ready(self: &Rc<Self>, kept: Box<Kept<M::Object>>, known: Known) {
         let now = now();
-        let (is_kept, has_waiters) = {
-            let state = self.state.borrow();
-            let is_kept = state.phase == Phase::Open
-                && state.live() < state.limit
-                && !kept.expires.is_due(now)
-                && !self.is_another_first(&state);
-            (is_kept, !state.waiters.is_empty())
-        };
+        let state = self.state.borrow_mut();
+        let is_kept = state.phase == Phase::Open
+            && state.live() < state.limit
+            && !kept.expires.is_due(now)
+            && !self.is_another_first(&state);
         if !is_kept {
+            drop(state);
             return start(self, Kind::Destroy, Some(kept), None);
         }
         let is_verified = known != Known::Nothing || self.options.verify != Verify::Always;
-        if has_waiters && is_verified {
+        if state.waiters.is_empty() {
+            return self.keep(state, kept, now);
+        }
+        if !is_verified {
+            self.keep(state, kept, now);
+        } else {
+            drop(state);
             if known == Known::New || !self.is_dead(&kept.object) {
-                return self.deliver(kept);
+                return self.deliver(kept, now);
             }
             start(self, Kind::Destroy, Some(kept), None);
-        } else {
-            self.keep(kept, now);
         }
-        if has_waiters {
-            self.serve();
-        }
+        self.serve();
     }
 
     /// Whether a caller of another pool with the same limit has waited longer than all callers of
@@ -573,13 +622,13 @@ impl<M: Manager> Core<M> {
         let Some(other) = self.common.as_ref().and_then(Membership::first_of_others) else {
             return false;
         };
-        state.waiters.first_key_value().is_none_or(|(own, _)| other < *own)
+        state.first_waiter().is_none_or(|own| other < own)
     }
 
     /// Takes a leased object back.
     pub(crate) fn give_back(
         self: &Rc<Self>,
-        mut kept: Kept<M::Object>,
+        mut kept: Box<Kept<M::Object>>,
         key: usize,
         is_wanted: bool,
     ) {
@@ -615,7 +664,7 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes back an object that a caller was given and has not seen.
-    pub(crate) fn take_back(self: &Rc<Self>, kept: Kept<M::Object>, key: usize) {
+    pub(crate) fn take_back(self: &Rc<Self>, kept: Box<Kept<M::Object>>, key: usize) {
         {
             let mut state = self.state.borrow_mut();
             state.leases.remove(key);
@@ -707,7 +756,7 @@ impl<M: Manager> Core<M> {
     }
 
     /// An object was made. Notes what the pool knows of it.
-    pub(crate) fn made(&self, object: M::Object, unit: Option<Unit>) -> Kept<M::Object> {
+    pub(crate) fn made(&self, object: M::Object, unit: Option<Unit>) -> Box<Kept<M::Object>> {
         let expires = match (self.options.max_age, self.state.borrow().home) {
             (Some(age), Some(home)) => {
                 let latest = home.rate.ticks_ceil(age);
@@ -717,7 +766,7 @@ impl<M: Manager> Core<M> {
             }
             _ => Deadline::NEVER,
         };
-        Kept { object, expires, uses: 0, unit }
+        Box::new(Kept { object, expires, uses: 0, unit })
     }
 
     /// Adds an object from outside.
@@ -743,14 +792,70 @@ impl<M: Manager> Core<M> {
         Ok(())
     }
 
-    // The work of the pool's tasks.
+    /// Destroys the idle objects for which `is_kept` returns `false`, and returns their number.
+    pub(crate) fn retain(self: &Rc<Self>, mut is_kept: impl FnMut(&M::Object) -> bool) -> usize {
+        /// The objects that are not idle meanwhile. The drop makes the rest idle again, also if
+        /// `is_kept` panics.
+        struct Look<'a, M: Manager>(&'a Core<M>, VecDeque<Idle<M::Object>>);
+        impl<M: Manager> Drop for Look<'_, M> {
+            fn drop(&mut self) {
+                let mut state = self.0.state.borrow_mut();
+                state.looked_at -= self.1.len();
+                state.idle.put_back(std::mem::take(&mut self.1));
+                self.0.idle_changed(&state);
+            }
+        }
 
-    pub(crate) fn begin_work(&self, kind: Kind) {
-        self.state.borrow_mut().busy[kind as usize] += 1;
+        let mut look = {
+            let mut state = self.state.borrow_mut();
+            let idle = state.idle.take_all();
+            state.looked_at += idle.len();
+            Look(self, idle)
+        };
+        let answers: Vec<bool> = look.1.iter().map(|idle| is_kept(&idle.kept.object)).collect();
+        let mut answers = answers.into_iter();
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut look.1).into_iter().partition(|_| answers.next() == Some(true));
+        let count = gone.len();
+        self.state.borrow_mut().looked_at -= count;
+        look.1 = kept;
+        drop(look);
+        for idle in gone {
+            start(self, Kind::Destroy, Some(idle.kept), None);
+        }
+        self.serve();
+        count
     }
 
-    pub(crate) fn end_work(&self, kind: Kind) {
-        self.state.borrow_mut().busy[kind as usize] -= 1;
+    // The work of the pool's tasks.
+
+    /// Keeps an idle task of the pool for the next work, instead of one that is kept already. A
+    /// closed pool keeps none.
+    pub(crate) fn keep_worker(&self, worker: Box<Worker<M>>) {
+        let unwanted = match self.phase() {
+            Phase::Open => self.worker.replace(Some(worker)),
+            _ => Some(worker),
+        };
+        if let Some(worker) = unwanted {
+            worker.end();
+        }
+    }
+
+    /// The idle task of the pool that was kept.
+    pub(crate) fn take_worker(&self) -> Option<Box<Worker<M>>> {
+        self.worker.take()
+    }
+
+    pub(crate) fn begin_work(&self, kind: Kind, is_fresh: bool) {
+        let mut state = self.state.borrow_mut();
+        state.busy[kind as usize] += 1;
+        state.fresh += usize::from(is_fresh);
+    }
+
+    pub(crate) fn end_work(&self, kind: Kind, is_fresh: bool) {
+        let mut state = self.state.borrow_mut();
+        state.busy[kind as usize] -= 1;
+        state.fresh -= usize::from(is_fresh);
     }
 
     /// The end of the kernel has cut the end of an object short.
@@ -758,10 +863,9 @@ impl<M: Manager> Core<M> {
         self.state.borrow_mut().cut += 1;
     }
 
-    /// Adds to the number of cleanings that have not had to wait, or takes from it.
-    pub(crate) fn count_fresh(&self, is_more: bool) {
-        let fresh = &mut self.state.borrow_mut().fresh;
-        *fresh = if is_more { *fresh + 1 } else { *fresh - 1 };
+    /// A cleaning has had to wait.
+    pub(crate) fn is_not_fresh(&self) {
+        self.state.borrow_mut().fresh -= 1;
     }
 
     // The keeper's side.
@@ -804,6 +908,7 @@ impl<M: Manager> Core<M> {
         for kept in self.take_idle(reclaimed) {
             start(self, Kind::Destroy, Some(kept), None);
         }
+        self.warn_of_long_leases(now);
         self.serve();
         self.fill();
         let is_short = self.is_short_of_new(&self.state.borrow(), now);
@@ -842,42 +947,38 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes idle objects out, those first that came back first.
-    fn take_idle(&self, count: usize) -> Vec<Kept<M::Object>> {
+    fn take_idle(&self, count: usize) -> Vec<Box<Kept<M::Object>>> {
         let mut state = self.state.borrow_mut();
         let count = count.min(state.idle.len());
-        let taken = state.idle.drain(..count).map(|idle| idle.kept).collect();
+        let taken = (0..count).filter_map(|_| state.idle.pop_first()).collect();
         self.idle_changed(&state);
         taken
     }
 
-    /// Takes out the idle objects that are too old, idle for too long, or beyond the limit.
-    fn take_superfluous(&self) -> Vec<Kept<M::Object>> {
+    /// Takes out the idle objects that are too old, beyond the limit, or idle for too long.
+    fn take_superfluous(&self) -> Vec<Box<Kept<M::Object>>> {
         let now = now();
         let mut state = self.state.borrow_mut();
-        let max_idle = state.home.and_then(|home| home.max_idle);
-        let mut spare = state.idle.len().saturating_sub(self.options.min_idle);
-        let mut others = state.live().saturating_sub(state.limit);
-        let (kept, taken): (VecDeque<_>, Vec<_>) = {
-            let idle = std::mem::take(&mut state.idle);
-            let mut kept = VecDeque::with_capacity(idle.len());
-            let mut taken = Vec::new();
-            for idle in idle {
-                let is_idle_too_long =
-                    spare > 0 && max_idle.is_some_and(|max| now.since(idle.since) >= max);
-                let is_taken = idle.kept.expires.is_due(now) || is_idle_too_long || others > 0;
-                if is_taken {
-                    spare = spare.saturating_sub(1);
-                    others = others.saturating_sub(1);
-                    taken.push(idle.kept);
-                } else {
-                    kept.push_back(idle);
-                }
-            }
-            (kept, taken)
-        };
-        state.idle = kept;
+        let mut taken = Vec::new();
+        while let Some(kept) = state.idle.pop_too_old(now) {
+            taken.push(kept);
+        }
+        let beyond = state.live().saturating_sub(state.limit);
+        taken.extend((0..beyond).map_while(|_| state.idle.pop_first()));
+        while self.idle_until(&state).is_due(now) {
+            let Some(kept) = state.idle.pop_first() else { break };
+            taken.push(kept);
+        }
         self.idle_changed(&state);
         taken
+    }
+
+    /// The moment at which the next object is idle for too long, unless `min_idle` keeps it.
+    fn idle_until(&self, state: &State<M>) -> Deadline {
+        let max_idle = state.home.as_ref().and_then(|home| home.max_idle);
+        let max_idle = max_idle.filter(|_| state.idle.len() > self.options.min_idle);
+        let until = max_idle.zip(state.idle.first_since());
+        until.map_or(Deadline::NEVER, |(max, since)| Deadline::at(since.saturating_add(max)))
     }
 
     /// Begins to make the objects that are missing of the least number of idle ones.
@@ -897,27 +998,54 @@ impl<M: Manager> Core<M> {
         }
     }
 
+    /// Warns of the leases that were held for long, once of each.
+    fn warn_of_long_leases(&self, now: Ticks) {
+        loop {
+            let note = {
+                let mut state = self.state.borrow_mut();
+                let due = state
+                    .leases
+                    .quiet_since()
+                    .is_some_and(|since| state.warn_at(since).is_due(now));
+                if !due {
+                    return;
+                }
+                state.leases.warn()
+            };
+            let Some(Holder { task, held_for, place }) = note.map(|note| self.holder(&note)) else {
+                return;
+            };
+            tracing::warn!(
+                pool = %self.options.name,
+                built_at = %self.built_at,
+                task,
+                ?held_for,
+                asked_at = %place,
+                "a lease of a pool has been held for long"
+            );
+        }
+    }
+
     /// When something is to be done again that was not due yet.
     fn due(&self, state: &State<M>, now: Ticks) -> Deadline {
-        let max_idle = state.home.and_then(|home| home.max_idle);
-        let is_spare = state.idle.len() > self.options.min_idle;
-        let max_idle = max_idle.filter(|_| is_spare);
-        let objects = state.idle.iter().map(|idle| {
-            let idle_until = max_idle.map(|max| Deadline::at(idle.since.saturating_add(max)));
-            idle.kept.expires.min(idle_until.unwrap_or(Deadline::NEVER))
-        });
         let is_missing = !state.waiters.is_empty() || state.idle.len() < self.options.min_idle;
         let retry = state.failure.as_ref().filter(|_| is_missing && state.busy(Kind::Create) == 0);
         let retry = retry.map(|failure| failure.retry_at).filter(|at| !at.is_due(now));
         let forget = self.on_empty.as_ref().and_then(|_| self.forget_at(state));
         let forget = forget.filter(|at| !at.is_due(now));
-        objects.chain(retry).chain(forget).min().unwrap_or(Deadline::NEVER)
+        let warning = state.leases.quiet_since().map(|since| state.warn_at(since));
+        let objects = [self.idle_until(state), state.idle.too_old_at()];
+        let all = objects.into_iter().chain(retry).chain(forget).chain(warning);
+        all.min().unwrap_or(Deadline::NEVER)
     }
 
     // The end.
 
     /// Lends nothing more. What is idle, and what comes back, is destroyed.
     pub(crate) fn begin_close(&self) {
+        if let Some(worker) = self.worker.take() {
+            worker.end();
+        }
         let waiters = {
             let mut state = self.state.borrow_mut();
             state.phase = match state.phase {
@@ -928,12 +1056,12 @@ impl<M: Manager> Core<M> {
             self.first_changed(&state);
             waiters
         };
-        waiters.values().for_each(|slot| slot.answer(Err(GetError::Closed)));
+        waiters.iter().for_each(|slot| slot.answer(Err(GetError::Closed)));
         self.call_keeper();
     }
 
     /// Takes out what the keeper has to destroy itself, since the kernel takes no new task.
-    pub(crate) fn take_left(&self) -> Vec<Kept<M::Object>> {
+    pub(crate) fn take_left(&self) -> Vec<Box<Kept<M::Object>>> {
         drop(self.common.as_ref().map(Membership::take_granted));
         let stranded = self.take_stranded().into_iter().map(|stranded| stranded.kept);
         stranded.chain(self.take_idle(usize::MAX)).collect()
@@ -1008,17 +1136,15 @@ impl<M: Manager> Core<M> {
 
     /// The holders of the oldest leases, at most `most`.
     fn oldest_holders(&self, most: usize) -> Vec<Holder> {
-        let mut notes: Vec<Note> =
-            self.state.borrow().leases.iter().map(|(_, note)| *note).collect();
-        notes.sort_by_key(|note| note.since);
-        notes.iter().take(most).map(|note| self.holder(note)).collect()
+        let notes: Vec<Note> = self.state.borrow().leases.iter().take(most).copied().collect();
+        notes.iter().map(|note| self.holder(note)).collect()
     }
 
     /// The tasks that can end a wait, if nothing else can.
     pub(crate) fn owners(&self) -> Vec<TaskId> {
         let state = self.state.borrow();
         let is_full = state.total() >= state.limit && state.leases.len() == state.total();
-        let notes = state.leases.iter().map(|(_, note)| note.task.id_here());
+        let notes = state.leases.iter().map(|note| note.task.id_here());
         if is_full { notes.collect::<Option<_>>().unwrap_or_default() } else { Vec::new() }
     }
 
@@ -1045,6 +1171,7 @@ impl<M: Manager> Core<M> {
             cleaning: state.busy(Kind::Clean),
             destroying: state.busy(Kind::Destroy),
             waiting: state.waiters.len(),
+            waited_for: state.length(state.waited_for),
             ..state.counters
         }
     }
@@ -1057,14 +1184,45 @@ fn label(name: &str) -> String {
     }
 }
 
+impl<M: Manager> HasStats for Core<M> {
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+}
+
+impl<M: Manager> Drop for Core<M> {
+    fn drop(&mut self) {
+        if let Some(figures) = self.figures.get() {
+            figures.pool_ends(&self.stats());
+        }
+    }
+}
+
 impl<M: Manager> State<M> {
+    /// A number of ticks as a length; zero before the first use.
+    fn length(&self, ticks: u64) -> Duration {
+        self.home.as_ref().map_or(Duration::ZERO, |home| home.rate.duration_floor(ticks))
+    }
+
+    /// The number of the first caller who waits.
+    fn first_waiter(&self) -> Option<u64> {
+        self.waiters.front().map(|slot| slot.number)
+    }
+
+    /// When the pool warns of a lease that began at this moment.
+    #[inline]
+    fn warn_at(&self, since: Ticks) -> Deadline {
+        let after = self.home.as_ref().and_then(|home| home.warn_after);
+        after.map_or(Deadline::NEVER, |after| Deadline::at(since.saturating_add(after)))
+    }
+
     fn busy(&self, kind: Kind) -> usize {
         self.busy[kind as usize]
     }
 
     fn total(&self) -> usize {
         let busy: usize = self.busy.iter().sum();
-        self.idle.len() + self.leases.len() + self.stranded.len() + busy
+        self.idle.len() + self.looked_at + self.leases.len() + self.stranded.len() + busy
     }
 
     /// The objects that may yet come to a caller.

@@ -6,10 +6,12 @@
 //! grace.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use pikake_time::Deadline;
 use pikake_traps::{
     About, Builder, Interrupted, catch_and_log, check_interrupt, park_at, timeout_at,
@@ -17,7 +19,7 @@ use pikake_traps::{
 
 use crate::core::{Core, Phase};
 use crate::manager::Manager;
-use crate::work::{Kind, work};
+use crate::work::{Kind, Work};
 
 /// Ends the pool with its keeper.
 struct Keeper<M: Manager>(Rc<Core<M>>);
@@ -77,11 +79,11 @@ async fn drain<M: Manager>(core: &Rc<Core<M>>) {
     // The keeper's own cancel is not for what the manager awaits here.
     let _ = check_interrupt();
     core.begin_close();
-    let mut ends: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    let mut ends = FuturesUnordered::new();
     loop {
         core.take_call();
         for kept in core.take_left() {
-            ends.push(Box::pin(work(core, Kind::Destroy, Some(kept), None)));
+            ends.push(Work::begin(core, Kind::Destroy, Some(kept), None).destroy());
         }
         if core.total() == 0 || core.phase() == Phase::Ended {
             return;
@@ -89,14 +91,13 @@ async fn drain<M: Manager>(core: &Rc<Core<M>>) {
         let about = || About::new(format!("leases of pool{}, at the kernel's end", core.label()));
         let mut called = pin!(park_at((&core.keeper, about), core.built_at));
         poll_fn(|cx| {
-            ends.retain_mut(|end| {
+            let mut is_any_ready = true;
+            while is_any_ready {
                 // The others go on if the manager panics.
-                let mut is_pending = false;
                 catch_and_log("the end of an object of a pool", || {
-                    is_pending = end.as_mut().poll(cx).is_pending();
+                    is_any_ready = matches!(ends.poll_next_unpin(cx), Poll::Ready(Some(())));
                 });
-                is_pending
-            });
+            }
             match core.is_called() || called.as_mut().poll(cx).is_ready() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,

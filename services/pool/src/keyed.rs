@@ -216,7 +216,7 @@ impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
         let (pools, key) = (Rc::downgrade(&self.0), key.clone());
         let pool = {
             let key = key.clone();
-            builder.on_empty(move || forget(&pools, &key)).build()
+            builder.for_key(manager_name::<M>(), move || forget(&pools, &key)).build()
         };
         self.0.pools.borrow_mut().insert(key, pool.clone());
         Some(pool)
@@ -315,6 +315,13 @@ impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
         self.0.is_closed.get()
     }
 
+    /// Destroys the idle objects of all keys for which `is_kept` returns `false`, and returns their
+    /// number. See [`Pool::retain`].
+    pub fn retain(&self, mut is_kept: impl FnMut(&K, &M::Object) -> bool) -> usize {
+        let pools: Vec<_> = self.0.pools.borrow().values().cloned().collect();
+        pools.iter().map(|pool| pool.retain(|object| is_kept(pool.manager().key(), object))).sum()
+    }
+
     /// The keys that have a pool, with its figures.
     pub fn stats(&self) -> Vec<(K, Stats)> {
         let pools = self.0.pools.borrow();
@@ -325,6 +332,13 @@ impl<K: Ord + Clone + fmt::Debug + 'static, M: KeyedManager<K>> Keyed<K, M> {
     pub fn limit(&self) -> &Limit {
         &self.0.limit
     }
+}
+
+/// The name of a manager's type, without its path and its parameters.
+fn manager_name<M>() -> &'static str {
+    let path = std::any::type_name::<M>();
+    let path = path.split_once('<').map_or(path, |(path, _)| path);
+    path.rsplit_once("::").map_or(path, |(_, name)| name)
 }
 
 /// Forgets the pool of a key that has nothing.

@@ -35,14 +35,14 @@ use crate::manager::Manager;
 pub struct Lease<M: Manager> {
     core: Rc<Core<M>>,
     /// The object, until the lease has ended.
-    kept: Option<Kept<M::Object>>,
+    kept: Option<Box<Kept<M::Object>>>,
     /// The lease's note in the pool.
     key: usize,
 }
 
 impl<M: Manager> Lease<M> {
     #[inline]
-    pub(crate) fn new(core: Rc<Core<M>>, kept: Kept<M::Object>, key: usize) -> Self {
+    pub(crate) fn new(core: Rc<Core<M>>, kept: Box<Kept<M::Object>>, key: usize) -> Self {
         Self { core, kept: Some(kept), key }
     }
 
@@ -80,7 +80,7 @@ impl<M: Manager> Lease<M> {
     /// Never: a lease has its object as long as it lives.
     pub fn detach(mut lease: Self) -> M::Object {
         let kept = lease.kept.take().expect("a lease has its object as long as it lives");
-        let Kept { object, unit, .. } = kept;
+        let Kept { object, unit, .. } = *kept;
         drop(unit);
         lease.core.forget(lease.key);
         object

@@ -86,10 +86,13 @@
 
 mod core;
 mod error;
+mod figures;
 mod holder;
+mod idle;
 mod keeper;
 mod keyed;
 mod lease;
+mod leases;
 mod limit;
 mod manager;
 mod options;

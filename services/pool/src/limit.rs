@@ -6,7 +6,7 @@
 //! request takes an idle object of another pool, and a pool destroys an object that comes back if a
 //! request is older than the first of its own waiters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -51,6 +51,11 @@ struct State {
     /// The waiting pools, by the number of their first waiter at the time of the request.
     requests: BTreeMap<u64, u64>,
     members: BTreeMap<u64, Member>,
+    /// The pools that have an idle object which they have not been asked to destroy, by
+    /// [`Member::idle_since`].
+    idle: BTreeMap<u64, u64>,
+    /// The pools to be called when a unit is free that nobody asked for.
+    short: BTreeSet<u64>,
 }
 
 /// A pool, as the others see it.
@@ -64,8 +69,6 @@ struct Member {
     idle: usize,
     /// The number of the moment at which an object of the pool became idle last.
     idle_since: u64,
-    /// Whether the pool is to be called when a unit is free that nobody asked for.
-    is_short: bool,
     waker: Option<Waker>,
     is_called: bool,
 }
@@ -86,6 +89,8 @@ impl Limit {
             next_member: 0,
             requests: BTreeMap::new(),
             members: BTreeMap::new(),
+            idle: BTreeMap::new(),
+            short: BTreeSet::new(),
         })))
     }
 
@@ -129,11 +134,9 @@ impl State {
             return Vec::new();
         }
         let Some((_, id)) = self.requests.pop_first() else {
-            let members = self.members.values_mut();
-            let short = members.filter_map(|member| {
-                std::mem::take(&mut member.is_short).then(|| member.call()).flatten()
-            });
-            return short.collect();
+            let short = std::mem::take(&mut self.short);
+            let called = short.iter().filter_map(|id| self.members.get_mut(id)?.call());
+            return called.collect();
         };
         self.used += 1;
         let member = self.members.get_mut(&id).map(|member| {
@@ -142,6 +145,19 @@ impl State {
             member.call()
         });
         member.flatten().into_iter().collect()
+    }
+
+    /// Changes a member, and where it is in the order of the idle ones.
+    fn update<R: Default>(&mut self, id: u64, change: impl FnOnce(&mut Member) -> R) -> R {
+        let Some(member) = self.members.get_mut(&id) else { return R::default() };
+        if member.idle > member.reclaimed {
+            self.idle.remove(&member.idle_since);
+        }
+        let result = change(member);
+        if member.idle > member.reclaimed {
+            self.idle.insert(member.idle_since, id);
+        }
+        result
     }
 
     /// The oldest request of another pool than this one: its number and its pool.
@@ -205,12 +221,12 @@ impl Membership {
                 return (false, None);
             }
             state.requests.insert(number, id);
-            let others = state.members.iter_mut().filter(|(other, _)| **other != id);
-            let idle = others.filter(|(_, member)| member.idle > member.reclaimed);
-            let chosen = idle.min_by_key(|(_, member)| member.idle_since);
-            let waker = chosen.and_then(|(_, member)| {
-                member.reclaimed += 1;
-                member.call()
+            let chosen = state.idle.values().copied().find(|other| *other != id);
+            let waker = chosen.and_then(|other| {
+                state.update(other, |member| {
+                    member.reclaimed += 1;
+                    member.call()
+                })
             });
             (false, waker)
         });
@@ -233,9 +249,10 @@ impl Membership {
     pub(crate) fn take_free_or_wait(&self) -> Option<Unit> {
         let mut state = self.limit.lock();
         let unit = self.free(&mut state);
-        if let Some(member) = state.members.get_mut(&self.id) {
-            member.is_short = unit.is_none();
-        }
+        match unit {
+            Some(_) => state.short.remove(&self.id),
+            None => state.short.insert(self.id),
+        };
         unit
     }
 
@@ -279,23 +296,25 @@ impl Membership {
         let mut state = self.limit.lock();
         state.next += 1;
         let (now, other) = (state.next, state.first_but(self.id));
-        let Some(member) = state.members.get_mut(&self.id) else { return false };
-        let is_more = idle > member.idle;
-        if is_more {
-            member.idle_since = now;
-        }
-        member.idle = idle;
-        member.reclaimed = member.reclaimed.min(idle);
-        let is_other_first = other.is_some_and(|(other, _)| first.is_none_or(|own| other < own));
-        let is_reclaimed = is_more && is_other_first && idle > member.reclaimed;
-        member.reclaimed += usize::from(is_reclaimed);
-        is_reclaimed
+        state.update(self.id, |member| {
+            let is_more = idle > member.idle;
+            if is_more {
+                member.idle_since = now;
+            }
+            member.idle = idle;
+            member.reclaimed = member.reclaimed.min(idle);
+            let is_other_first =
+                other.is_some_and(|(other, _)| first.is_none_or(|own| other < own));
+            let is_reclaimed = is_more && is_other_first && idle > member.reclaimed;
+            member.reclaimed += usize::from(is_reclaimed);
+            is_reclaimed
+        })
     }
 
     /// How many idle objects the pool has been asked to destroy since the last call.
     pub(crate) fn take_reclaimed(&self) -> usize {
         let mut state = self.limit.lock();
-        state.members.get_mut(&self.id).map_or(0, |member| std::mem::take(&mut member.reclaimed))
+        state.update(self.id, |member| std::mem::take(&mut member.reclaimed))
     }
 
     /// Whether the pool was called since the last call; otherwise the waker is kept for that.
@@ -314,7 +333,12 @@ impl Drop for Membership {
     fn drop(&mut self) {
         self.set_first(None);
         let granted = self.take_granted();
-        self.limit.lock().members.remove(&self.id);
+        {
+            let mut state = self.limit.lock();
+            state.update(self.id, |member| member.idle = 0);
+            state.short.remove(&self.id);
+            state.members.remove(&self.id);
+        }
         drop(granted);
     }
 }

@@ -74,6 +74,7 @@ pub(crate) struct Options {
     pub(crate) create_within: Option<Duration>,
     pub(crate) clean_within: Duration,
     pub(crate) backoff: (Duration, Duration),
+    pub(crate) warn_if_held_for: Option<Duration>,
 }
 
 impl Default for Options {
@@ -92,6 +93,7 @@ impl Default for Options {
             create_within: Some(CREATE_WITHIN),
             clean_within: CLEAN_WITHIN,
             backoff: (FIRST_BACKOFF, GREATEST_BACKOFF),
+            warn_if_held_for: None,
         }
     }
 }
@@ -131,8 +133,11 @@ impl<M: Manager> Builder<M> {
         Self { manager, options: Options::default(), joined: Joined::default() }
     }
 
-    pub(crate) fn on_empty(mut self, on_empty: impl Fn() + 'static) -> Self {
+    /// Makes a pool of a [`Keyed`](crate::Keyed): `on_empty` is called when the pool has nothing,
+    /// and the figures of all keys are shown together.
+    pub(crate) fn for_key(mut self, figures_name: &str, on_empty: impl Fn() + 'static) -> Self {
         self.joined.on_empty = Some(Box::new(on_empty));
+        self.joined.figures_name = Some(figures_name.to_owned());
         self
     }
 
@@ -242,6 +247,35 @@ impl<M: Manager> Builder<M> {
     /// [`GREATEST_BACKOFF`].
     pub fn backoff(mut self, first: Duration, greatest: Duration) -> Self {
         self.options.backoff = (first, greatest);
+        self
+    }
+
+    /// Sets how long a lease may be held before the pool warns, once of each lease: the log then
+    /// has the task that got the lease, the call that asked for it, and how long ago that was. The
+    /// lease stays good.
+    ///
+    /// By default the pool does not warn, since leases that are held for long are right for some
+    /// objects, such as a connection that listens for notifications.
+    /// [`Exhausted`](crate::Exhausted) names the holders in any case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pikake::pool::Manager;
+    /// # struct Connections;
+    /// # impl Manager for Connections {
+    /// #     type Object = ();
+    /// #     type Error = std::io::Error;
+    /// #     async fn create(&self) -> std::io::Result<()> { Ok(()) }
+    /// # }
+    /// use pikake::pool::Pool;
+    /// use std::time::Duration;
+    ///
+    /// // A request takes seconds. A lease that is out for a minute is forgotten, or its task hangs.
+    /// let pool = Pool::builder(Connections).warn_if_held_for(Some(Duration::from_secs(60))).build();
+    /// ```
+    pub fn warn_if_held_for(mut self, length: Option<Duration>) -> Self {
+        self.options.warn_if_held_for = length;
         self
     }
 

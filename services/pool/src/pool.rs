@@ -203,6 +203,42 @@ impl<M: Manager> Pool<M> {
         self.core().add(object).map_err(|(object, why)| AddError { object, why })
     }
 
+    /// Destroys the idle objects for which `is_kept` returns `false`, and returns their number.
+    ///
+    /// For objects that went bad together, such as the connections to a server that was replaced.
+    /// Asks about the objects that are idle now, those first that came back first. Objects in use
+    /// are not asked about, and neither are those that are being verified or cleaned. The tasks of
+    /// the pool [destroy](Manager::destroy) the objects later.
+    ///
+    /// While `is_kept` runs, none of these objects is lent. It may use the pool otherwise.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pikake::pool::Manager;
+    /// # struct Connections;
+    /// # impl Manager for Connections {
+    /// #     type Object = String;
+    /// #     type Error = std::io::Error;
+    /// #     async fn create(&self) -> std::io::Result<String> { Ok("old server".into()) }
+    /// # }
+    /// use pikake::pool::Pool;
+    ///
+    /// # pikake::sim::example(async {
+    /// let pool = Pool::new(Connections, 2);
+    /// drop(pool.get().await?);
+    /// assert_eq!(pool.retain(|server| server != "old server"), 1);
+    /// assert_eq!(pool.stats().idle, 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `is_kept` panics. The pool then keeps all these objects.
+    pub fn retain(&self, is_kept: impl FnMut(&M::Object) -> bool) -> usize {
+        self.core().retain(is_kept)
+    }
+
     /// Sets the greatest number of objects. If there are more, the pool destroys idle ones, and
     /// leased ones when they come back.
     ///

@@ -18,7 +18,7 @@ pub(crate) type Answer<M> = Result<Lease<M>, GetError<<M as Manager>::Error>>;
 
 /// A caller who waits.
 pub(crate) struct Slot<M: Manager> {
-    number: u64,
+    pub(crate) number: u64,
     pub(crate) note: Note,
     answer: OnceCell<Cell<Option<Answer<M>>>>,
     queue: WaitQueue,
@@ -83,5 +83,6 @@ impl<M: Manager> Drop for Ticket<M> {
                 }
             }
         }
+        self.core.keep_slot(&self.slot);
     }
 }

@@ -3,12 +3,18 @@
 //! A task whose future is dropped before its end, by a panic or with its kernel, leaves its object
 //! to the keeper.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::panic::Location;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
-use pikake_traps::{Builder, is_closing, shield, timed, timeout_after};
+use pikake_traps::{
+    About, Builder, Interrupted, TaskRef, WaitQueue, catch_and_log, is_closing, park_at, shield,
+    timed, timeout_after,
+};
 
 use crate::core::{Core, Kept, Known, Stranded};
 use crate::error::{CreateError, GetError};
@@ -40,13 +46,16 @@ impl Kind {
     }
 }
 
-/// Starts a task of the pool. Outside of the pool's kernel, leaves the object to the keeper. A
-/// kernel that is being shut down takes no task: the object is then left to the keeper, and the
-/// pool closes.
+/// Starts work in a task of the pool. Outside of the pool's kernel, leaves the object to the
+/// keeper. A kernel that is being shut down takes no task: the object is then left to the keeper,
+/// and the pool closes.
+///
+/// A cleaning and a verification begin at once, and have ended when this returns if they need not
+/// wait.
 pub(crate) fn start<M: Manager>(
     core: &Rc<Core<M>>,
     kind: Kind,
-    kept: Option<Kept<M::Object>>,
+    kept: Option<Box<Kept<M::Object>>>,
     unit: Option<Unit>,
 ) {
     if !core.is_home() {
@@ -55,62 +64,170 @@ pub(crate) fn start<M: Manager>(
         }
         return;
     }
-    let work = work(core, kind, kept, unit);
-    let task = Builder::new().spawned_at(core.built_at);
-    let task = match kind {
-        // An object whose cleaning does not wait is ready at once.
-        Kind::Clean => task.eager().spawn(work),
-        Kind::Create | Kind::Verify | Kind::Destroy => task.spawn(work),
-    };
+    let work = Work::begin(core, kind, kept, unit);
+    match kind {
+        Kind::Create => spawn(core, kind, work.create()),
+        Kind::Verify | Kind::Clean => run_ahead(core, work),
+        Kind::Destroy => spawn(core, kind, work.destroy()),
+    }
+}
+
+/// Spawns a task of the pool.
+fn spawn<M: Manager>(core: &Rc<Core<M>>, kind: Kind, body: impl Future<Output = ()> + 'static) {
+    let name = core.names[kind as usize].clone();
+    Builder::new().spawned_at(core.built_at).name(name).spawn(body).detach();
     if is_closing() {
         core.refused();
     }
-    if !task.is_finished() {
-        task.task_ref().set_name(core.names[kind as usize].clone());
+}
+
+/// Does work up to its first wait, inside the current step, and leaves the rest to a task.
+///
+/// The first part runs ahead of that task's first step, with the task as the current one, because
+/// the caller's task is the wrong one for the manager's code: its interruption and its deadlines
+/// are not meant for that code, and a lock that the code takes would count as the caller's. The
+/// keeper's task is wrong as well, since two works that both wait would count as one.
+fn run_ahead<M: Manager>(core: &Rc<Core<M>>, work: Work<M>) {
+    let kind = work.kind;
+    let worker = core.take_worker().filter(|worker| worker.is_free());
+    let mut worker = worker.unwrap_or_else(|| Box::new(Worker::new(core)));
+    worker.shared.is_idle.set(false);
+    worker.shared.next.set(Some(work));
+    let mut has_panicked = true;
+    catch_and_log("a pool's manager", || {
+        let _ = worker.task.poll_ahead(worker.body.as_mut());
+        has_panicked = false;
+    });
+    if has_panicked {
+        // The work was dropped, and has left its object to the keeper.
+        worker.end();
+    } else if worker.shared.is_idle.get() {
+        core.keep_worker(worker);
+    } else {
+        worker.go_on(core.names[kind as usize].clone());
     }
 }
 
-/// The future of a task of the pool.
-pub(crate) fn work<M: Manager>(
-    core: &Rc<Core<M>>,
-    kind: Kind,
-    kept: Option<Kept<M::Object>>,
-    unit: Option<Unit>,
-) -> impl Future<Output = ()> + use<M> {
-    Work::begin(core, kind, kept).run(unit)
+/// Does one work after the other, each up to its first wait. Work that has to wait goes on in a
+/// task, which waits for that, and ends with this work.
+pub(crate) struct Worker<M: Manager> {
+    body: Pin<Box<dyn Future<Output = ()>>>,
+    shared: Rc<Shared<M>>,
+    task: TaskRef,
+    given: Rc<Given>,
+}
+
+/// What a worker's body shares with the pool.
+struct Shared<M: Manager> {
+    next: Cell<Option<Work<M>>>,
+    /// The body has done its work, and waits for the next.
+    is_idle: Cell<bool>,
+    /// The body ends with its work.
+    is_last: Cell<bool>,
+}
+
+/// How a worker's task is given the body.
+#[derive(Default)]
+struct Given {
+    body: Cell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
+    queue: WaitQueue,
+}
+
+impl<M: Manager> Worker<M> {
+    fn new(core: &Core<M>) -> Self {
+        let shared = Rc::new(Shared {
+            next: Cell::new(None),
+            is_idle: Cell::new(true),
+            is_last: Cell::new(false),
+        });
+        let given = Rc::<Given>::default();
+        let task = Builder::new().spawned_at(core.built_at);
+        let task = task.spawn(given.clone().wait(core.built_at));
+        if is_closing() {
+            core.refused();
+        }
+        let body = Box::pin(shared.clone().work());
+        Self { body, shared, task: task.task_ref().clone(), given }
+    }
+
+    /// Whether the task can go on with work: it has not ended, and nobody has asked it to.
+    fn is_free(&self) -> bool {
+        !self.task.is_ended() && !self.task.was_asked_to_end()
+    }
+
+    /// Has the task go on with the work.
+    fn go_on(self, name: String) {
+        if !self.task.is_ended() {
+            self.task.set_name(name);
+        }
+        self.shared.is_last.set(true);
+        self.given.body.set(Some(self.body));
+        self.given.queue.wake(1);
+    }
+
+    /// Ends the task, which has no work.
+    pub(crate) fn end(self) {
+        self.task.request_cancel(Interrupted::cancelled("the pool has no work for this task"));
+    }
+}
+
+impl<M: Manager> Shared<M> {
+    async fn work(self: Rc<Self>) {
+        loop {
+            let next = poll_fn(|_| match self.next.take() {
+                Some(work) => Poll::Ready(work),
+                None => Poll::Pending,
+            });
+            let mut work = next.await;
+            match work.kind {
+                Kind::Verify => work.verify().await,
+                _ => work.clean().await,
+            }
+            drop(work);
+            if self.is_last.get() {
+                return;
+            }
+            self.is_idle.set(true);
+        }
+    }
+}
+
+impl Given {
+    async fn wait(self: Rc<Self>, place: &'static Location<'static>) {
+        let about = || About::new("work of a pool that has to wait");
+        while let Ok(()) = match self.body.take() {
+            Some(body) => return body.await,
+            None => park_at((&self.queue, about), place).await,
+        } {}
+    }
 }
 
 /// A task's part in the counts of its pool.
-struct Work<M: Manager> {
+pub(crate) struct Work<M: Manager> {
     core: Rc<Core<M>>,
     kind: Kind,
-    kept: Option<Kept<M::Object>>,
+    kept: Option<Box<Kept<M::Object>>>,
+    /// The part of a common limit for an object that is to be made.
+    unit: Option<Unit>,
     /// Whether the work is a cleaning that has not had to wait yet.
     is_fresh: bool,
     is_done: bool,
 }
 
 impl<M: Manager> Work<M> {
-    fn begin(core: &Rc<Core<M>>, kind: Kind, kept: Option<Kept<M::Object>>) -> Self {
-        core.begin_work(kind);
+    pub(crate) fn begin(
+        core: &Rc<Core<M>>,
+        kind: Kind,
+        kept: Option<Box<Kept<M::Object>>>,
+        unit: Option<Unit>,
+    ) -> Self {
         let is_fresh = kind == Kind::Clean;
-        if is_fresh {
-            core.count_fresh(true);
-        }
-        Self { core: core.clone(), kind, kept, is_fresh, is_done: false }
+        core.begin_work(kind, is_fresh);
+        Self { core: core.clone(), kind, kept, unit, is_fresh, is_done: false }
     }
 
-    async fn run(mut self, unit: Option<Unit>) {
-        match self.kind {
-            Kind::Create => self.create(unit).await,
-            Kind::Verify => self.verify().await,
-            Kind::Clean => self.clean().await,
-            Kind::Destroy => self.destroy().await,
-        }
-    }
-
-    async fn create(&mut self, unit: Option<Unit>) {
-        let core = self.core.clone();
+    async fn create(mut self) {
+        let (core, unit) = (self.core.clone(), self.unit.take());
         let made = match core.options.create_within {
             None => core.manager.create().await.map_err(Some),
             Some(length) => {
@@ -158,18 +275,13 @@ impl<M: Manager> Work<M> {
     async fn verify(&mut self) {
         match self.is_verified().await {
             Ok(()) => self.finish(Known::Good),
-            Err(_) => {
-                self.turn(Kind::Destroy);
-                self.core.serve();
-                self.destroy().await;
-            }
+            Err(_) => self.discard(),
         }
     }
 
     /// Verifies the object. An error without a cause: the manager gave no answer in time.
     async fn is_verified(&mut self) -> Result<(), Option<M::Error>> {
-        let core = self.core.clone();
-        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let Self { core, kept: Some(kept), .. } = self else { return Ok(()) };
         let verified = core.manager.verify(&mut kept.object);
         let verified = match timeout_after(core.options.clean_within, verified).await {
             Ok(verified) => verified.map_err(Some),
@@ -182,28 +294,26 @@ impl<M: Manager> Work<M> {
     }
 
     async fn clean(&mut self) {
-        let core = self.core.clone();
-        if !self.kept.as_ref().is_some_and(|kept| core.is_dead(&kept.object)) {
-            if self.is_cleaned().await {
-                return self.finish(Known::Nothing);
-            }
-            core.count(|counters| counters.clean_failures += 1);
+        let is_dead = self.kept.as_ref().is_some_and(|kept| self.core.is_dead(&kept.object));
+        if is_dead {
+            return self.discard();
         }
-        self.turn(Kind::Destroy);
-        core.serve();
-        self.destroy().await;
+        if self.is_cleaned().await {
+            return self.finish(Known::Nothing);
+        }
+        self.core.count(|counters| counters.clean_failures += 1);
+        self.discard();
     }
 
     async fn is_cleaned(&mut self) -> bool {
-        let core = self.core.clone();
-        let Self { kept: Some(kept), is_fresh, .. } = self else { return false };
+        let Self { core, kept: Some(kept), is_fresh, .. } = self else { return false };
         let cleaned = core.manager.clean(&mut kept.object);
         let mut cleaned = pin!(timeout_after(core.options.clean_within, cleaned));
         let cleaned = poll_fn(|cx| {
             let polled = cleaned.as_mut().poll(cx);
             if polled.is_pending() && std::mem::take(is_fresh) {
                 // It may take long, so a caller who waits may get a new object before.
-                core.count_fresh(false);
+                core.is_not_fresh();
                 core.serve();
             }
             polled
@@ -211,9 +321,10 @@ impl<M: Manager> Work<M> {
         matches!(cleaned.await, Ok(Ok(())))
     }
 
-    async fn destroy(&mut self) {
+    pub(crate) async fn destroy(mut self) {
         let core = self.core.clone();
-        if let Some(Kept { object, unit, .. }) = self.kept.take() {
+        if let Some(kept) = self.kept.take() {
+            let Kept { object, unit, .. } = *kept;
             let destroyed = timeout_after(core.options.clean_within, core.manager.destroy(object));
             // The shutdown of the kernel leaves the manager its time, within the grace.
             if shield(destroyed).await.is_err() {
@@ -230,10 +341,17 @@ impl<M: Manager> Work<M> {
         core.gone();
     }
 
+    /// The object is bad.
+    fn discard(&mut self) {
+        self.end();
+        start(&self.core, Kind::Destroy, self.kept.take(), None);
+        self.core.serve();
+    }
+
     /// Goes on with other work on the same object.
     fn turn(&mut self, kind: Kind) {
         self.end();
-        self.core.begin_work(kind);
+        self.core.begin_work(kind, false);
         (self.kind, self.is_done) = (kind, false);
     }
 
@@ -250,10 +368,7 @@ impl<M: Manager> Work<M> {
     /// Takes the work out of the counts.
     fn end(&mut self) {
         self.is_done = true;
-        self.core.end_work(self.kind);
-        if std::mem::take(&mut self.is_fresh) {
-            self.core.count_fresh(false);
-        }
+        self.core.end_work(self.kind, std::mem::take(&mut self.is_fresh));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of pools, through the facade.
 
+mod ahead;
 mod basics;
 mod closing;
 mod failures;

@@ -1,11 +1,13 @@
 //! Random programs on a pool, beside a model of it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use pikake::pool::{Lease, Reuse, Verify};
+use pikake::time::Instant;
 use proptest::prelude::*;
 
-use crate::objects::{Things, builder, world};
+use crate::objects::{MS, Things, builder, world};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -19,6 +21,10 @@ enum Step {
     Die(usize),
     Add,
     Resize(usize),
+    /// Destroys the idle objects with even or odd numbers.
+    Retain(u32),
+    /// Waits for so many milliseconds.
+    Wait(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -31,6 +37,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..8_usize).prop_map(Step::Die),
         1 => Just(Step::Add),
         1 => (1..5_usize).prop_map(Step::Resize),
+        1 => (0..2_u32).prop_map(Step::Retain),
+        2 => (1..12_u32).prop_map(Step::Wait),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -38,8 +46,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// A pool as it should be: with objects that need no cleaning, between two steps of other tasks.
 struct Model {
     limit: usize,
+    min_idle: usize,
     reuse: Reuse,
-    idle: VecDeque<u32>,
+    /// The idle objects, and since when they are idle.
+    idle: VecDeque<(u32, Instant)>,
     /// Each leased object, and whether it is dead.
     leased: BTreeMap<u32, bool>,
     next: u32,
@@ -54,7 +64,8 @@ impl Model {
         let id = match self.reuse {
             Reuse::Lifo => self.idle.pop_back(),
             Reuse::Fifo => self.idle.pop_front(),
-        }?;
+        }?
+        .0;
         self.leased.insert(id, false);
         Some(id)
     }
@@ -72,7 +83,7 @@ impl Model {
     fn give_back(&mut self, id: u32) {
         let is_dead = self.leased.remove(&id).unwrap();
         if !is_dead && self.total() < self.limit {
-            self.idle.push_back(id);
+            self.idle.push_back((id, Instant::now()));
         }
     }
 
@@ -80,19 +91,41 @@ impl Model {
         self.limit = limit;
         while self.total() > limit && self.idle.pop_front().is_some() {}
     }
+
+    /// Time has passed: objects were idle for too long, and others are made.
+    fn tend(&mut self) {
+        let is_old = |idle: &VecDeque<(_, Instant)>| {
+            idle.front().is_some_and(|(_, since)| since.elapsed() >= MAX_IDLE)
+        };
+        while self.idle.len() > self.min_idle && is_old(&self.idle) {
+            self.idle.pop_front();
+        }
+        while self.idle.len() < self.min_idle && self.total() < self.limit {
+            self.next += 1;
+            self.idle.push_back((self.next, Instant::now()));
+        }
+    }
 }
 
-async fn compare(steps: Vec<Step>, reuse: Reuse) {
+/// Between two whole milliseconds, at which the steps are.
+const MAX_IDLE: Duration = Duration::from_micros(5_500);
+
+async fn compare(steps: Vec<Step>, reuse: Reuse, min_idle: usize) {
     let world = world();
     world.knows_clean.set(true);
-    let pool = builder(&world).limit(3).reuse(reuse).verify(Verify::Never).build();
-    let mut model =
-        Model { limit: 3, reuse, idle: VecDeque::new(), leased: BTreeMap::new(), next: 0 };
+    let pool = builder(&world).limit(3).reuse(reuse).verify(Verify::Never);
+    let pool = pool.min_idle(min_idle).max_idle_time(Some(MAX_IDLE)).build();
+    let (idle, leased) = (VecDeque::new(), BTreeMap::new());
+    let mut model = Model { limit: 3, min_idle, reuse, idle, leased, next: 0 };
+    // The pool begins at its first use.
+    assert!(pool.try_get().is_none());
+    model.tend();
+    pikake::sleep(MS).await.unwrap();
     let mut leases: Vec<Lease<Things>> = Vec::new();
     for step in steps {
         match step {
             Step::Get => {
-                let lease = pool.get_timeout(std::time::Duration::from_millis(1)).await.ok();
+                let lease = pool.get_timeout(MS).await.ok();
                 assert_eq!(lease.as_ref().map(|thing| thing.id), model.get());
                 leases.extend(lease);
             }
@@ -126,16 +159,25 @@ async fn compare(steps: Vec<Step>, reuse: Reuse) {
                 let is_added = pool.add(thing).is_ok();
                 assert_eq!(is_added, model.total() < model.limit);
                 if is_added {
-                    model.idle.push_back(id);
+                    model.idle.push_back((id, Instant::now()));
                 }
             }
             Step::Resize(limit) => {
                 pool.resize(limit);
                 model.resize(limit);
             }
+            Step::Retain(rest) => {
+                let count = pool.retain(|thing| thing.id % 2 == rest);
+                let before = model.idle.len();
+                model.idle.retain(|(id, _)| id % 2 == rest);
+                assert_eq!(count, before - model.idle.len());
+            }
+            Step::Wait(count) => pikake::sleep(count * MS).await.unwrap(),
             _ => {}
         }
-        pikake::sleep(std::time::Duration::from_millis(1)).await.unwrap();
+        model.tend();
+        pikake::sleep(MS).await.unwrap();
+        model.tend();
         let stats = pool.stats();
         let counts = (stats.idle, stats.leased, stats.total, stats.waiting);
         assert_eq!(counts, (model.idle.len(), model.leased.len(), model.total(), 0));
@@ -147,11 +189,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_pool_does_as_its_model(steps in steps(), is_lifo: bool) {
+    fn a_pool_does_as_its_model(steps in steps(), is_lifo: bool, min_idle in 0..3_usize) {
         let reuse = if is_lifo { Reuse::Lifo } else { Reuse::Fifo };
         pikake::sim::Runs::new("pool_model").seeds(1).run(|sim| {
             let steps = steps.clone();
-            sim.client("program", move || compare(steps.clone(), reuse));
+            sim.client("program", move || compare(steps.clone(), reuse, min_idle));
         });
     }
 }

@@ -1,5 +1,6 @@
 //! Each option.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use pikake::pool::{GetError, Lease, NotAdded, Pool, Reuse, Verify};
@@ -265,4 +266,41 @@ async fn a_pool_is_resized() {
 #[should_panic(expected = "its limit is at least 1")]
 fn a_limit_of_zero_is_refused() {
     drop(pool(&world(), 0));
+}
+
+/// Of the idle objects only, and the closure may use the pool.
+#[pikake::sim]
+async fn idle_objects_are_retained_by_choice() {
+    let world = world();
+    world.knows_clean.set(true);
+    let pool = builder(&world).limit(4).max_age(Some(3600 * SECOND)).build();
+    let mut leases = Vec::new();
+    for _ in 0..4 {
+        leases.push(pool.get().await.unwrap());
+    }
+    leases.drain(1..).for_each(drop);
+    let count = pool.retain(|thing| {
+        if let Some(lease) = leases.pop() {
+            assert!(pool.try_get().is_none(), "they are not idle meanwhile");
+            drop(lease);
+        }
+        assert_eq!(pool.stats().total, 4);
+        thing.id != 3
+    });
+    sleep(MS).await.unwrap();
+    assert_eq!((count, pool.stats().idle, world.alive()), (1, 3, 3));
+    let ids = [4, 2, 1].map(|_| pool.try_get().unwrap());
+    assert_eq!(ids.map(|thing| thing.id), [1, 4, 2], "the last one that came back first");
+}
+
+/// A closure that panics changes nothing.
+#[pikake::test]
+async fn a_choice_that_panics_keeps_all() {
+    let world = world();
+    let pool = pool(&world, 2);
+    drop([pool.get().await.unwrap(), pool.get().await.unwrap()]);
+    let chosen = catch_unwind(AssertUnwindSafe(|| pool.retain(|thing| panic!("{}", thing.id))));
+    assert!(chosen.is_err());
+    assert_eq!((pool.stats().idle, pool.stats().total), (2, 2));
+    drop([pool.try_get().unwrap(), pool.try_get().unwrap()]);
 }

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use pikake::kernel::inspect::tasks_from;
 use pikake::task::Builder;
+use pikake::traps::figures::Value;
 use pikake::{sleep, yield_now};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::objects::{MS, pool, world};
+use crate::objects::{MS, builder, pool, world};
 
 /// Keeps the lines of the log.
 #[derive(Clone, Default)]
@@ -120,4 +121,76 @@ async fn figures_count_what_happened() {
         10,
         "the first one waited for a new object, and no time"
     );
+}
+
+/// Once of each lease, and in time also if younger leases came back before.
+#[pikake::test]
+async fn a_lease_that_is_held_for_long_is_warned_of() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let world = world();
+    let pool = builder(&world).limit(3).warn_if_held_for(Some(20 * MS)).build();
+    let other = pool.clone();
+    let holder = Builder::new().name("holder").spawn(async move {
+        let _thing = other.get().await.unwrap();
+        sleep(60 * MS).await
+    });
+    for _ in 0..3 {
+        let _brief = pool.get().await.unwrap();
+        sleep(MS).await.unwrap();
+    }
+    holder.await.unwrap().unwrap();
+    let lines = log.lines();
+    let warned: Vec<_> = lines.iter().filter(|line| line.contains("held for long")).collect();
+    let [line] = &warned[..] else { panic!("{lines:?}") };
+    assert!(line.contains("pool=things") && line.contains("`holder`"), "{line}");
+    assert!(line.contains("held_for=") && line.contains("shown.rs"), "{line}");
+}
+
+fn figures(named: &str) -> Vec<(String, String, u64)> {
+    let shown = pikake::traps::figures::collect().into_iter();
+    let shown = shown.filter(|it| it.labels[0] == ("pool", named.to_owned()));
+    let rows = shown.filter_map(|it| match it.value {
+        Value::Gauge(count) | Value::Counter(count) if count > 0 => {
+            let state = it.labels.get(1).map_or(String::new(), |(_, state)| state.clone());
+            Some((it.name.to_owned(), state, count))
+        }
+        Value::Times { counts, .. } if !counts.is_empty() => {
+            Some((it.name.to_owned(), String::new(), counts.iter().sum()))
+        }
+        _ => None,
+    });
+    rows.collect()
+}
+
+/// Pools of one name are shown together, and those that have ended stay in the counters.
+#[pikake::sim]
+async fn the_figures_of_pools_are_shown_by_name() {
+    let world = world();
+    let (one, other) = (pool(&world, 1), pool(&world, 1));
+    let held = one.get().await.unwrap();
+    assert!(!figures("things").is_empty());
+    let waiter = one.clone();
+    let waiting = pikake::spawn(async move { waiter.get().await.map(drop) });
+    drop(other.get().await.unwrap());
+    sleep(MS).await.unwrap();
+    let row = |name: &str, state: &str, count| (name.to_owned(), state.to_owned(), count);
+    let before = [
+        row("pikake_pool_objects", "idle", 1),
+        row("pikake_pool_objects", "leased", 1),
+        row("pikake_pool_waiting_callers", "", 1),
+        row("pikake_pool_leases", "", 2),
+        row("pikake_pool_created", "", 2),
+    ];
+    assert_eq!(figures("things")[..5], before);
+    drop(held);
+    waiting.await.unwrap().unwrap();
+    sleep(MS).await.unwrap();
+    assert!(one.close(MS).await.is_complete() && other.close(MS).await.is_complete());
+    drop((one, other));
+    sleep(MS).await.unwrap();
+    let after = figures("things");
+    assert_eq!(after[0], row("pikake_pool_leases", "", 3));
+    assert!(after.contains(&row("pikake_pool_destroyed", "", 2)), "{after:?}");
+    assert!(after.iter().any(|(name, ..)| name == "pikake_pool_wait_time"), "{after:?}");
 }
