@@ -43,6 +43,12 @@
 //! | `pikake_rpc_client_calls` | counter | and `method`, `outcome` | the calls that have ended: `answered`, `error`, `refused`, `ended`, `connection`, `not_sent` or `given_up` |
 //! | `pikake_rpc_client_repeats` | counter | `kernel`, `thread` | the attempts after the first |
 //! | `pikake_rpc_client_call_time_seconds` | histogram | and `method` | the time from a call to its end, with all attempts; of calls that begin after the first text |
+//! | `pikake_pool_objects` | gauge | and `pool`, `state`: `idle`, `leased`, `creating`, `verifying`, `cleaning`, `destroying` | the objects of pools |
+//! | `pikake_pool_waiting_callers` | gauge | and `pool` | the callers who wait for an object |
+//! | `pikake_pool_leases`, `pikake_pool_gave_up` | counter | the same | the objects that were lent, and the callers who gave up before |
+//! | `pikake_pool_created`, `pikake_pool_added`, `pikake_pool_destroyed`, `pikake_pool_detached`, `pikake_pool_dead` | counter | the same | the objects that were made, added, destroyed, detached, or found dead |
+//! | `pikake_pool_create_failures`, `pikake_pool_verify_failures`, `pikake_pool_clean_failures` | counter | the same | what failed |
+//! | `pikake_pool_wait_time_seconds` | histogram | the same | the time that callers waited who got an object after a wait; of objects that are lent after the first text |
 //! | `process_cpu_seconds` | counter | | the processor time of the process |
 //! | `process_resident_memory_bytes` | gauge | | the memory of the process in RAM |
 //! | `process_open_fds`, `process_max_fds` | gauge | | its descriptors, and their limit |

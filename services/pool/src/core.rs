@@ -44,7 +44,7 @@ use crate::manager::Manager;
 use crate::options::{Options, Verify};
 use crate::stats::Stats;
 use crate::ticket::Slot;
-use crate::work::{Kind, Worker, start};
+use crate::work::{Kind, Worker, start, start_at_home};
 
 /// An object of the pool, with what the pool knows of it.
 pub(crate) struct Kept<T> {
@@ -120,10 +120,9 @@ pub(crate) struct Joined {
     pub(crate) figures_name: Option<String>,
 }
 
-/// The kernel of a pool, with the options in ticks of its clock.
+/// The options of a pool, in ticks of its kernel's clock.
 #[derive(Clone, Copy)]
 struct Home {
-    kernel: KernelId,
     rate: Rate,
     max_idle: Option<u64>,
     verify_after: Option<u64>,
@@ -144,6 +143,8 @@ pub(crate) struct Core<M: Manager> {
     /// Called when the pool is open and has nothing.
     on_empty: Option<Box<dyn Fn()>>,
     state: RefCell<State<M>>,
+    /// The kernel of the first use.
+    kernel: Cell<Option<KernelId>>,
     /// Where the keeper waits.
     pub(crate) keeper: WaitQueue,
     keeper_called: Cell<bool>,
@@ -229,6 +230,7 @@ impl<M: Manager> Core<M> {
             common: common.as_ref().map(Membership::new),
             on_empty,
             state: RefCell::new(state),
+            kernel: Cell::new(None),
             keeper: WaitQueue::new(),
             keeper_called: Cell::new(false),
             is_refused: Cell::new(false),
@@ -268,11 +270,11 @@ impl<M: Manager> Core<M> {
         let here = door::current_kernel();
         {
             let state = self.state.borrow();
-            match (state.phase, state.home) {
-                (Phase::New, _) => {}
-                (Phase::Ended | Phase::Closing, _) => return,
-                _ if here.is_none() => {}
-                _ => panic!(
+            match state.phase {
+                Phase::New => {}
+                Phase::Ended | Phase::Closing => return,
+                Phase::Open if here.is_none() => {}
+                Phase::Open => panic!(
                     "the pool{} belongs to another kernel than this one: make a pool for each kernel",
                     self.label()
                 ),
@@ -289,9 +291,9 @@ impl<M: Manager> Core<M> {
         {
             let mut state = self.state.borrow_mut();
             state.phase = Phase::Open;
-            state.home =
-                here.map(|kernel| Home { kernel, rate, max_idle, verify_after, warn_after });
+            state.home = here.map(|_| Home { rate, max_idle, verify_after, warn_after });
         }
+        self.kernel.set(here);
         let core: Weak<Self> = Rc::downgrade(self);
         let named = figures::of_kernel::<PoolFigures>().add(&self.figures_name, core);
         let _ = self.figures.set(named);
@@ -300,8 +302,9 @@ impl<M: Manager> Core<M> {
     }
 
     /// Whether the calling code is inside the pool's kernel, so that tasks can be spawned.
+    #[inline]
     pub(crate) fn is_home(&self) -> bool {
-        let home = self.state.borrow().home.as_ref().map(|home| home.kernel);
+        let home = self.kernel.get();
         home.is_some() && door::current_kernel() == home
     }
 
@@ -642,9 +645,10 @@ impl<M: Manager> Core<M> {
         };
         let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
         let is_kept = is_wanted && phase == Phase::Open && !is_over && !is_used_up;
-        match self.intake(&kept.object, is_kept) {
+        match self.intake(&kept.object, is_kept, is_home) {
             None => self.ready(kept, Known::Nothing),
-            Some(kind) => start(self, kind, Some(kept), None),
+            Some(kind) if is_home => start_at_home(self, kind, Some(kept), None),
+            Some(kind) => self.strand(Stranded { kept, kind }),
         }
         if (!is_home || self.is_refused()) && self.phase() != Phase::Ended {
             let holder = self.holder(&note);
@@ -653,11 +657,11 @@ impl<M: Manager> Core<M> {
     }
 
     /// What is to be done with an object that came back; `None` if it is good as it is.
-    fn intake(&self, object: &M::Object, is_kept: bool) -> Option<Kind> {
+    fn intake(&self, object: &M::Object, is_kept: bool, is_home: bool) -> Option<Kind> {
         if !is_kept {
             return Some(Kind::Destroy);
         }
-        if !self.may_call_manager() || !self.is_clean(object) {
+        if !is_home || std::thread::panicking() || !self.is_clean(object) {
             return Some(Kind::Clean);
         }
         self.is_dead(object).then_some(Kind::Destroy)

@@ -9,8 +9,8 @@ use crate::manager::Manager;
 
 /// An object of a pool, borrowed. Its drop gives the object back.
 ///
-/// The drop never waits: a task of the pool cleans the object, also when the holder was interrupted
-/// or panics. A lease is neither `Clone` nor can it be given back twice. The object is out of reach
+/// The drop never waits, and does not panic if the manager does: what the cleaning has to wait for
+/// is left to a task of the pool, also when the holder was interrupted or panics. A lease is neither `Clone` nor can it be given back twice. The object is out of reach
 /// once the lease is gone:
 ///
 /// ```compile_fail,E0505

@@ -7,6 +7,8 @@
 //! | a pool for each host, or another key | [`Keyed`], with a [`KeyedManager`] |
 //! | one limit for several pools, also of several kernels | [`Limit`] |
 //! | who has the objects, and how many | [`Pool::holders`], [`Pool::stats`] |
+//! | a warning of leases that are held for long | [`Builder::warn_if_held_for`] |
+//! | to be rid of idle objects that went bad | [`Pool::retain`], [`Keyed::retain`] |
 //!
 //! # Examples
 //!
@@ -79,6 +81,22 @@
 //!   the holders. Listings of waits, as in the console, name them before.
 //! * **At its kernel's end** a pool closes. What comes back within the kernel's grace is destroyed
 //!   in order; what does not is dropped with its holder, and a warning names the holder.
+//!
+//! # Figures
+//!
+//! The [figures](pikake_traps::figures) of a kernel, which the console's metrics show, have those of
+//! its pools. The label `pool` is the pool's name. Pools of one name are shown together, and so are
+//! the pools of all keys of a [`Keyed`], under the name of the type of its manager.
+//!
+//! | figure | kind | labels | holds |
+//! | --- | --- | --- | --- |
+//! | `pikake_pool_objects` | gauge | `pool`, `state`: `idle`, `leased`, `creating`, `verifying`, `cleaning`, `destroying` | the objects |
+//! | `pikake_pool_waiting_callers` | gauge | `pool` | the callers who wait for an object |
+//! | `pikake_pool_leases` | counter | `pool` | the objects that were lent |
+//! | `pikake_pool_gave_up` | counter | `pool` | the callers who gave up before they got an object |
+//! | `pikake_pool_created`, `pikake_pool_added`, `pikake_pool_destroyed`, `pikake_pool_detached`, `pikake_pool_dead` | counter | `pool` | the objects that were made, added, destroyed, detached, or found dead without a verification |
+//! | `pikake_pool_create_failures`, `pikake_pool_verify_failures`, `pikake_pool_clean_failures` | counter | `pool` | what failed |
+//! | `pikake_pool_wait_time` | times | `pool` | the time that callers waited who got an object after a wait; of objects that are lent after the first look at the figures |
 //!
 //! A pool is for the tasks of one kernel. The chapter on pools in the book says which of the types
 //! is right for several kernels, and how a manager is written.

@@ -7,6 +7,8 @@ use std::future::Future;
 ///
 /// The pool calls [`create`](Self::create), [`verify`](Self::verify), [`clean`](Self::clean) and
 /// [`destroy`](Self::destroy) in tasks of its own. No interruption of a caller reaches them.
+/// Verifications and cleanings that do not wait for anything may be in the same task, one after the
+/// other, and so have its task locals in common.
 ///
 /// ```text
 ///            create                 get
@@ -78,8 +80,13 @@ pub trait Manager: 'static {
     /// Makes an object that came back fit for its next user, for example by a rollback. By default
     /// there is nothing to do.
     ///
-    /// The call, up to its first wait, is a part of the drop of the lease, in a task of the pool's
-    /// own: it must not need what the holder has borrowed meanwhile.
+    /// The call, up to its first wait, mostly runs inside the drop of the lease, with a task of the
+    /// pool's own as the current one: it must not need what the holder has borrowed meanwhile. If
+    /// it waits, it goes on in a step of that task. A call that does not wait costs no task and no
+    /// step.
+    ///
+    /// All of the call is in a later step if the holder is not in a step of the pool's kernel,
+    /// panics, was asked to end, or has a deadline that has passed.
     ///
     /// An error, or no answer [in time](crate::Builder::clean_within), destroys the object.
     fn clean(&self, object: &mut Self::Object) -> impl Future<Output = Result<(), Self::Error>> {

@@ -64,6 +64,16 @@ pub(crate) fn start<M: Manager>(
         }
         return;
     }
+    start_at_home(core, kind, kept, unit);
+}
+
+/// [Starts](start) work where the calling code is inside the pool's kernel.
+pub(crate) fn start_at_home<M: Manager>(
+    core: &Rc<Core<M>>,
+    kind: Kind,
+    kept: Option<Box<Kept<M::Object>>>,
+    unit: Option<Unit>,
+) {
     let work = Work::begin(core, kind, kept, unit);
     match kind {
         Kind::Create => spawn(core, kind, work.create()),
@@ -151,6 +161,7 @@ impl<M: Manager> Worker<M> {
     }
 
     /// Whether the task can go on with work: it has not ended, and nobody has asked it to.
+    #[inline]
     fn is_free(&self) -> bool {
         !self.task.is_ended() && !self.task.was_asked_to_end()
     }
@@ -215,6 +226,7 @@ pub(crate) struct Work<M: Manager> {
 }
 
 impl<M: Manager> Work<M> {
+    #[inline]
     pub(crate) fn begin(
         core: &Rc<Core<M>>,
         kind: Kind,
