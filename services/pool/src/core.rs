@@ -35,26 +35,16 @@ use pikake_traps::{
 use crate::error::{CreateError, Exhausted, GetError, NotAdded};
 use crate::figures::{HasStats, NamedFigures, PoolFigures};
 use crate::holder::{Holder, NAMED, Note, holders_text};
-use crate::idle::{Idle, IdleObjects};
+use crate::idle::{Idle, IdleObjects, Kept};
 use crate::keeper;
 use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::limit::{Limit, Membership, Unit};
 use crate::manager::Manager;
-use crate::options::{Options, Verify};
+use crate::options::{Options, Reuse, Verify};
 use crate::stats::Stats;
 use crate::ticket::Slot;
 use crate::work::{Kind, Worker, start, start_at_home};
-
-/// An object of the pool, with what the pool knows of it.
-pub(crate) struct Kept<T> {
-    pub(crate) object: T,
-    /// When the object is too old.
-    pub(crate) expires: Deadline,
-    pub(crate) uses: u64,
-    /// The object's part of a common limit.
-    pub(crate) unit: Option<Unit>,
-}
 
 /// An object that came back where no task of the pool could take it.
 pub(crate) struct Stranded<T> {
@@ -87,7 +77,7 @@ pub(crate) struct State<M: Manager> {
     limit: usize,
     idle: IdleObjects<M::Object>,
     /// Idle objects that [`Core::retain`] has taken out to look at them.
-    looked_at: usize,
+    being_checked: usize,
     /// The callers who wait, in the order of their numbers.
     waiters: VecDeque<Rc<Slot<M>>>,
     next_waiter: u64,
@@ -203,7 +193,7 @@ impl<M: Manager> Core<M> {
             home: None,
             limit: options.limit,
             idle: IdleObjects::new(),
-            looked_at: 0,
+            being_checked: 0,
             waiters: VecDeque::new(),
             next_waiter: 0,
             spare_slots: Vec::new(),
@@ -320,7 +310,10 @@ impl<M: Manager> Core<M> {
 
     /// What to do with the next idle object.
     fn look(&self, state: &State<M>, now: Ticks) -> Option<Fate> {
-        let idle = state.idle.peek(self.options.reuse)?;
+        let idle = match self.options.reuse {
+            Reuse::Lifo => state.idle.last(),
+            Reuse::Fifo => state.idle.first(),
+        }?;
         let home = state.home.as_ref()?;
         let idle_for = now.since(idle.since);
         let is_spare = state.idle.len() > self.options.min_idle;
@@ -336,7 +329,10 @@ impl<M: Manager> Core<M> {
 
     /// Takes the next idle object.
     fn pop(&self, state: &mut State<M>) -> Box<Kept<M::Object>> {
-        let popped = state.idle.pop(self.options.reuse);
+        let popped = match self.options.reuse {
+            Reuse::Lifo => state.idle.pop_last(),
+            Reuse::Fifo => state.idle.pop_first(),
+        };
         self.idle_changed(state);
         popped.expect("the caller has looked at the object")
     }
@@ -804,7 +800,7 @@ impl<M: Manager> Core<M> {
         impl<M: Manager> Drop for Look<'_, M> {
             fn drop(&mut self) {
                 let mut state = self.0.state.borrow_mut();
-                state.looked_at -= self.1.len();
+                state.being_checked -= self.1.len();
                 state.idle.put_back(std::mem::take(&mut self.1));
                 self.0.idle_changed(&state);
             }
@@ -813,7 +809,7 @@ impl<M: Manager> Core<M> {
         let mut look = {
             let mut state = self.state.borrow_mut();
             let idle = state.idle.take_all();
-            state.looked_at += idle.len();
+            state.being_checked += idle.len();
             Look(self, idle)
         };
         let answers: Vec<bool> = look.1.iter().map(|idle| is_kept(&idle.kept.object)).collect();
@@ -821,7 +817,7 @@ impl<M: Manager> Core<M> {
         let (kept, gone): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut look.1).into_iter().partition(|_| answers.next() == Some(true));
         let count = gone.len();
-        self.state.borrow_mut().looked_at -= count;
+        self.state.borrow_mut().being_checked -= count;
         look.1 = kept;
         drop(look);
         for idle in gone {
@@ -981,7 +977,7 @@ impl<M: Manager> Core<M> {
     fn idle_until(&self, state: &State<M>) -> Deadline {
         let max_idle = state.home.as_ref().and_then(|home| home.max_idle);
         let max_idle = max_idle.filter(|_| state.idle.len() > self.options.min_idle);
-        let until = max_idle.zip(state.idle.first_since());
+        let until = max_idle.zip(state.idle.first().map(|idle| idle.since));
         until.map_or(Deadline::NEVER, |(max, since)| Deadline::at(since.saturating_add(max)))
     }
 
@@ -1226,7 +1222,7 @@ impl<M: Manager> State<M> {
 
     fn total(&self) -> usize {
         let busy: usize = self.busy.iter().sum();
-        self.idle.len() + self.looked_at + self.leases.len() + self.stranded.len() + busy
+        self.idle.len() + self.being_checked + self.leases.len() + self.stranded.len() + busy
     }
 
     /// The objects that may yet come to a caller.

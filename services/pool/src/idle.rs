@@ -4,8 +4,17 @@ use std::collections::{BTreeSet, VecDeque};
 
 use pikake_time::{Deadline, Ticks};
 
-use crate::core::Kept;
-use crate::options::Reuse;
+use crate::limit::Unit;
+
+/// An object of the pool, with what the pool knows of it.
+pub(crate) struct Kept<T> {
+    pub(crate) object: T,
+    /// When the object is too old.
+    pub(crate) expires: Deadline,
+    pub(crate) uses: u64,
+    /// The object's part of a common limit.
+    pub(crate) unit: Option<Unit>,
+}
 
 /// An object that is ready.
 pub(crate) struct Idle<T> {
@@ -43,36 +52,38 @@ impl<T> IdleObjects<T> {
         self.objects.push_back(Idle { kept, since, number });
     }
 
-    /// The object that goes out next.
+    /// The object that became idle first.
     #[inline]
-    pub(crate) fn peek(&self, reuse: Reuse) -> Option<&Idle<T>> {
-        match reuse {
-            Reuse::Lifo => self.objects.back(),
-            Reuse::Fifo => self.objects.front(),
-        }
+    pub(crate) fn first(&self) -> Option<&Idle<T>> {
+        self.objects.front()
     }
 
-    /// Takes the object that goes out next.
+    /// The object that became idle last.
     #[inline]
-    pub(crate) fn pop(&mut self, reuse: Reuse) -> Option<Box<Kept<T>>> {
-        let popped = match reuse {
-            Reuse::Lifo => self.objects.pop_back(),
-            Reuse::Fifo => self.objects.pop_front(),
-        };
-        self.taken(popped?)
-    }
-
-    #[inline]
-    fn taken(&mut self, idle: Idle<T>) -> Option<Box<Kept<T>>> {
-        if !idle.kept.expires.is_never() {
-            self.ages.remove(&(idle.kept.expires, idle.number));
-        }
-        Some(idle.kept)
+    pub(crate) fn last(&self) -> Option<&Idle<T>> {
+        self.objects.back()
     }
 
     /// Takes the object that became idle first.
+    #[inline]
     pub(crate) fn pop_first(&mut self) -> Option<Box<Kept<T>>> {
-        self.pop(Reuse::Fifo)
+        let popped = self.objects.pop_front()?;
+        Some(self.taken(popped))
+    }
+
+    /// Takes the object that became idle last.
+    #[inline]
+    pub(crate) fn pop_last(&mut self) -> Option<Box<Kept<T>>> {
+        let popped = self.objects.pop_back()?;
+        Some(self.taken(popped))
+    }
+
+    #[inline]
+    fn taken(&mut self, idle: Idle<T>) -> Box<Kept<T>> {
+        if !idle.kept.expires.is_never() {
+            self.ages.remove(&(idle.kept.expires, idle.number));
+        }
+        idle.kept
     }
 
     /// Takes an object that is too old.
@@ -83,12 +94,7 @@ impl<T> IdleObjects<T> {
         }
         let index = self.objects.binary_search_by_key(&number, |idle| idle.number).ok();
         let idle = index.and_then(|index| self.objects.remove(index));
-        self.taken(idle.expect("an object that has an age here is idle"))
-    }
-
-    /// The moment at which the first object became idle.
-    pub(crate) fn first_since(&self) -> Option<Ticks> {
-        self.objects.front().map(|idle| idle.since)
+        Some(self.taken(idle.expect("an object that has an age here is idle")))
     }
 
     /// The moment at which the next object is too old.
@@ -140,7 +146,7 @@ mod tests {
                         list.push((number, expires));
                     }
                     2 => {
-                        let popped = idle.pop(Reuse::Lifo).map(|kept| kept.object);
+                        let popped = idle.pop_last().map(|kept| kept.object);
                         assert_eq!(popped, list.pop().map(|(number, _)| number));
                     }
                     3 => {
@@ -164,7 +170,7 @@ mod tests {
                 }
                 assert_eq!(idle.len(), list.len());
                 let first = list.first().map(|(number, _)| Ticks::new(*number));
-                assert_eq!(idle.first_since(), first);
+                assert_eq!(idle.first().map(|idle| idle.since), first);
                 let next = list.iter().map(|(_, expires)| *expires).min();
                 assert_eq!(idle.too_old_at(), next.unwrap_or(Deadline::NEVER));
             }

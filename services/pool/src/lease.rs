@@ -4,14 +4,15 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use crate::core::{Core, Kept};
+use crate::core::Core;
+use crate::idle::Kept;
 use crate::manager::Manager;
 
 /// An object of a pool, borrowed. Its drop gives the object back.
 ///
-/// The drop never waits, and does not panic if the manager does: what the cleaning has to wait for
-/// is left to a task of the pool, also when the holder was interrupted or panics. A lease is neither `Clone` nor can it be given back twice. The object is out of reach
-/// once the lease is gone:
+/// The drop never waits, and does not panic if the manager does: a cleaning that has to wait is
+/// left to a task of the pool, also when the holder was interrupted or panics. A lease is neither
+/// `Clone` nor can it be given back twice. The object is out of reach once the lease is gone:
 ///
 /// ```compile_fail,E0505
 /// # use pikake::pool::{Lease, Manager};

@@ -84,9 +84,9 @@
 //!
 //! # Figures
 //!
-//! The [figures](pikake_traps::figures) of a kernel, which the console's metrics show, have those of
-//! its pools. The label `pool` is the pool's name. Pools of one name are shown together, and so are
-//! the pools of all keys of a [`Keyed`], under the name of the type of its manager.
+//! The [figures](pikake_traps::figures) of a kernel, which the console's metrics show, have those
+//! of its pools. The label `pool` is the pool's name. Pools of one name are shown together, and so
+//! are the pools of all keys of a [`Keyed`], under the name of the type of its manager.
 //!
 //! | figure | kind | labels | holds |
 //! | --- | --- | --- | --- |

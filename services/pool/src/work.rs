@@ -16,8 +16,9 @@ use pikake_traps::{
     timed, timeout_after,
 };
 
-use crate::core::{Core, Kept, Known, Stranded};
+use crate::core::{Core, Known, Stranded};
 use crate::error::{CreateError, GetError};
+use crate::idle::Kept;
 use crate::limit::Unit;
 use crate::manager::Manager;
 use crate::options::Verify;
