@@ -22,11 +22,19 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub enum Reset {
-    /// Everything that a program may leave in a session, but prepared statements: transactions,
-    /// cursors, settings and roles, temporary tables, advisory locks, `LISTEN`, and the values of
-    /// sequences.
+    /// Everything that a program may leave in a session: transactions, cursors, settings and roles,
+    /// temporary tables, advisory locks, `LISTEN`, the values of sequences, and statements of
+    /// `PREPARE` in SQL. Statements that the connection itself has prepared stay.
     ///
-    /// The pool sends one message for this, if the holder used the connection.
+    /// The pool sends one message for this when the lease is dropped, so that locks are free soon,
+    /// and does not wait for the answer. The next holder's first statement follows in the order of
+    /// the connection. If the reset fails, the server refuses that statement, its error is
+    /// [`Error::Lost`], and the connection is closed; one that is idle is replaced.
+    ///
+    /// Only a connection over which its holder has sent nothing is not reset. Nothing else proves a
+    /// session untouched: the server reports transactions and some settings, but not that a `SELECT`
+    /// has called `set_config` or `pg_advisory_lock`. For the same reason the pool does not know of a
+    /// `PREPARE` that a function has run by `EXECUTE`; such a statement stays.
     #[default]
     Session,
     /// Transactions and cancelled statements. The pool sends nothing if none was left.

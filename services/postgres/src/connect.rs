@@ -1,7 +1,6 @@
 //! Connecting: the hosts in order, until one has the session that is asked for; and requests to
 //! cancel.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -16,7 +15,7 @@ use tokio_postgres::{AsyncMessage, CancelToken, Client, Notification, SimpleQuer
 
 use crate::config::{Config, Server};
 use crate::error::{ConnectError, Error, Fate, Refusal};
-use crate::wire::{Negotiation, Status, Transport, Wire};
+use crate::wire::{Negotiation, Seen, Transport, Wire};
 
 /// The half of a connection that moves bytes. Nothing happens on the connection unless it is
 /// polled.
@@ -40,7 +39,7 @@ impl<S: Transport> Driver for tokio_postgres::Connection<S, Wire<S>> {
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) driver: Box<dyn Driver>,
-    pub(crate) status: Rc<Cell<Status>>,
+    pub(crate) seen: Rc<Seen>,
     pub(crate) server: Server,
     /// Notifications that came while requests were awaited.
     pub(crate) notifications: VecDeque<Notification>,
@@ -99,8 +98,8 @@ impl Session {
     }
 
     async fn open_on(config: &Config, mut server: Server) -> Result<Self, Failure> {
-        let status = Rc::new(Cell::new(Status::Idle));
-        let negotiation = negotiation(config, &server, &status, false)?;
+        let seen = Seen::new();
+        let negotiation = negotiation(config, &server, &seen, false)?;
         let (client, driver): (_, Box<dyn Driver>) = match &mut server {
             Server::Tcp { address, port, .. } => {
                 let stream = tcp(address, *port).await?;
@@ -115,7 +114,7 @@ impl Session {
                 (client, Box::new(driver))
             }
         };
-        let mut session = Self { client, driver, status, server, notifications: VecDeque::new() };
+        let mut session = Self { client, driver, seen, server, notifications: VecDeque::new() };
         let wants_writes = match config.target() {
             TargetSessionAttrs::ReadWrite => true,
             TargetSessionAttrs::ReadOnly => false,
@@ -160,7 +159,7 @@ impl Session {
                     Poll::Ready(Some(Err(error))) => {
                         return Poll::Ready(Err(Error::from_end(error)));
                     }
-                    Poll::Ready(None) => return Poll::Ready(Err(Error::Lost(None))),
+                    Poll::Ready(None) => return Poll::Ready(Err(Error::lost(None))),
                     Poll::Pending => break,
                 }
             }
@@ -194,7 +193,7 @@ async fn start<S: Transport>(
 fn negotiation(
     config: &Config,
     server: &Server,
-    status: &Rc<Cell<Status>>,
+    seen: &Rc<Seen>,
     waits_for_end: bool,
 ) -> Result<Negotiation, Error> {
     #[cfg(not(feature = "tls"))]
@@ -207,7 +206,7 @@ fn negotiation(
             Server::Tcp { name, .. } => config.encryption(name)?,
             Server::Unix(_) => None,
         },
-        status: status.clone(),
+        seen: seen.clone(),
         waits_for_end,
     })
 }
@@ -221,8 +220,7 @@ pub(crate) async fn cancel(
     server: &Server,
     token: &CancelToken,
 ) -> Result<(), Error> {
-    let status = Rc::new(Cell::new(Status::Idle));
-    let negotiation = negotiation(config, server, &status, true)?;
+    let negotiation = negotiation(config, server, &Seen::new(), true)?;
     let lost = |error: io::Error| match pikake_net::interruption(&error) {
         Some(why) => Error::from(why.clone()),
         None => {

@@ -25,10 +25,11 @@ use tokio_postgres::{AsyncMessage, Client, Row, SimpleQueryMessage, Statement};
 use crate::config::{Config, Reset, Server};
 use crate::connect::{Driver, Session, cancel};
 use crate::error::{Error, Fate};
+use crate::reset::Resets;
 use crate::rows::Rows;
 use crate::statements::Statements;
 use crate::transaction::Transaction;
-use crate::wire::Status;
+use crate::wire::{Seen, Status};
 
 /// How long the server may take to end a statement that was interrupted. After that, the connection
 /// is closed.
@@ -64,9 +65,8 @@ pub struct Connection {
     config: Rc<Config>,
     server: Server,
     /// As of the last message of the server.
-    status: Rc<Cell<Status>>,
-    /// Why the connection has ended.
-    end: Rc<RefCell<Option<Arc<tokio_postgres::Error>>>>,
+    seen: Rc<Seen>,
+    line: Rc<Line>,
     driver: Task<()>,
     statements: RefCell<Statements>,
     left: Leftovers,
@@ -76,13 +76,23 @@ pub struct Connection {
     settling: Mutex<()>,
 }
 
+/// What a connection has in common with the task that moves its bytes.
+struct Line {
+    /// Why the connection has ended.
+    end: RefCell<Option<Arc<tokio_postgres::Error>>>,
+    resets: Resets,
+}
+
 /// What statements have left behind on the server.
 #[derive(Default)]
 pub(crate) struct Leftovers {
     /// How many statements run and are awaited.
     running: Cell<u32>,
-    /// Whether a statement may still run that is not awaited any more.
-    is_abandoned: Cell<bool>,
+    /// How many statements were begun. A statement has their number as its own.
+    begun: Cell<u64>,
+    /// The last number when a statement was abandoned: it may still run, and is not awaited any
+    /// more.
+    abandoned: Cell<Option<u64>>,
     /// Whether the abandoned statement is one that is never cancelled.
     is_committing: Cell<bool>,
     /// Whether the server may have more to say about the last statement, so that `status` may be
@@ -101,9 +111,21 @@ pub(crate) struct Leftovers {
     is_unfit: Cell<bool>,
 }
 
+impl Leftovers {
+    /// A statement has returned something. What was abandoned before it was begun has ended, since
+    /// the server answers in order.
+    fn has_reached(&self, number: u64) {
+        if self.abandoned.get().is_some_and(|last| last < number) {
+            self.abandoned.set(None);
+            self.is_committing.set(false);
+        }
+    }
+}
+
 /// A statement that runs. Dropped before [`end`](Self::end), it is abandoned.
 pub(crate) struct Running<'c> {
     left: &'c Leftovers,
+    number: u64,
     on_interrupt: OnInterrupt,
     has_ended: bool,
 }
@@ -118,7 +140,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.left.running.set(self.left.running.get() - 1);
         if !self.has_ended {
-            self.left.is_abandoned.set(true);
+            self.left.abandoned.set(Some(self.left.begun.get()));
             self.left.is_committing.set(self.on_interrupt == OnInterrupt::Wait);
         }
     }
@@ -159,16 +181,16 @@ impl Config {
     ///
     /// If polled outside a task.
     pub async fn connect(&self) -> Result<Connection, Error> {
-        let Session { client, driver, status, server, .. } = Session::open(self).await?;
-        let end = Rc::default();
+        let Session { client, driver, seen, server, .. } = Session::open(self).await?;
+        let line = Rc::new(Line { end: RefCell::default(), resets: Resets::new() });
         let driver =
-            Builder::new().name("postgres connection").spawn(drive(driver, Rc::clone(&end)));
+            Builder::new().name("postgres connection").spawn(drive(driver, Rc::clone(&line)));
         Ok(Connection {
             client,
             config: Rc::new(self.clone()),
             server,
-            status,
-            end,
+            seen,
+            line,
             driver,
             statements: RefCell::new(Statements::new(self.capacity())),
             left: Leftovers::default(),
@@ -178,25 +200,33 @@ impl Config {
     }
 }
 
-/// Moves the bytes of a connection until the connection ends.
+/// Moves the bytes of a connection until the connection ends, or a reset fails.
 ///
 /// The task is shielded: a shutdown interrupts the tasks that use the connection, and these need it
 /// to clean up.
-async fn drive(mut driver: Box<dyn Driver>, end: Rc<RefCell<Option<Arc<tokio_postgres::Error>>>>) {
+async fn drive(mut driver: Box<dyn Driver>, line: Rc<Line>) {
     let driven = poll_fn(|cx| {
+        if line.resets.take_new() {
+            // Behind the tasks that are ready, one of which may have the next statement.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
-            match driver.poll_message(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
+            let polled = driver.poll_message(cx);
+            // The server's report to a reset says more than the end of the stream behind it.
+            let end = match (line.resets.read(), polled) {
+                (Err(error), _) | (_, Poll::Ready(Some(Err(error)))) => Some(error.into()),
+                (_, Poll::Pending) => return Poll::Pending,
+                (_, Poll::Ready(None)) => None,
+                (_, Poll::Ready(Some(Ok(AsyncMessage::Notice(notice))))) => {
                     tracing::debug!(severity = notice.severity(), "{}", notice.message());
+                    continue;
                 }
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(error))) => {
-                    end.replace(Some(error.into()));
-                    return Poll::Ready(());
-                }
-            }
+                (_, Poll::Ready(Some(Ok(_)))) => continue,
+            };
+            line.end.replace(end);
+            line.resets.end();
+            return Poll::Ready(());
         }
     });
     drop(shield(future_wait(driven)).await);
@@ -282,7 +312,7 @@ impl Connection {
     ///
     /// See [`Connection`].
     pub async fn batch_execute(&self, statements: &str) -> Result<(), Error> {
-        self.request(self.client.batch_execute(statements), OnInterrupt::Cancel).await
+        self.text(self.client.batch_execute(statements), OnInterrupt::Cancel).await
     }
 
     /// Runs statements without values, and returns what each returns, as text.
@@ -291,7 +321,7 @@ impl Connection {
     ///
     /// See [`Connection`].
     pub async fn simple_query(&self, statements: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-        self.request(self.client.simple_query(statements), OnInterrupt::Cancel).await
+        self.text(self.client.simple_query(statements), OnInterrupt::Cancel).await
     }
 
     /// Prepares a statement, or finds it among those that the connection keeps.
@@ -364,7 +394,18 @@ impl Connection {
         &self,
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Error> {
-        self.request(request, OnInterrupt::CancelStream).await
+        self.text(request, OnInterrupt::CancelStream).await
+    }
+
+    /// A request that may be several statements.
+    async fn text<T>(
+        &self,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        on_interrupt: OnInterrupt,
+    ) -> Result<T, Error> {
+        // A text such as `ROLLBACK; SELECT 1` would run although the reset has failed.
+        self.line.resets.over().await?;
+        self.request(request, on_interrupt).await
     }
 
     async fn request<T>(
@@ -373,11 +414,15 @@ impl Connection {
         on_interrupt: OnInterrupt,
     ) -> Result<T, Error> {
         self.settle().await.map_err(Error::before)?;
+        if self.left.running.get() > 0 {
+            // The one that runs could be a `ROLLBACK`.
+            self.line.resets.over().await?;
+        }
         self.perform(request, on_interrupt).await
     }
 
     /// The client of tokio-postgres. Requests that are not awaited in [`run`](Self::run) are not
-    /// cancelled.
+    /// cancelled, and do not wait for the reset of the session ([`Reset::Session`]).
     pub fn client(&self) -> &Client {
         self.left.is_used.set(true);
         self.left.is_shared.set(true);
@@ -424,7 +469,7 @@ impl Connection {
         self.client.clear_type_cache();
         // In a transaction, which has failed now, nothing more can run.
         self.be_sure().await?;
-        if self.status.get() != Status::Idle {
+        if self.status() != Status::Idle {
             return Err(refused);
         }
         let statement = self.prepare_cached(text).await.map_err(Error::before)?;
@@ -436,15 +481,26 @@ impl Connection {
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
         on_interrupt: OnInterrupt,
     ) -> Result<T, Error> {
-        if self.left.is_broken.get() {
-            return Err(Error::Lost(self.end.borrow().clone()));
+        if self.is_closed() {
+            return Err(Error::Lost { why: self.end(), fate: Fate::Undone });
         }
         let running = self.begin(on_interrupt);
         let mut request = pin!(request);
         match future_wait(request.as_mut()).await {
             Ok(result) => {
+                if result.is_ok() {
+                    self.left.has_reached(running.number);
+                }
                 running.end();
-                result.map_err(|error| self.failed(error))
+                let result = result.map_err(|error| self.failed(error));
+                match self.line.resets.has_failed() {
+                    true => {
+                        let is_refused = result.is_err_and(|error| error.as_db_error().is_some());
+                        let fate = if is_refused { Fate::Undone } else { Fate::Unknown };
+                        Err(Error::Lost { why: self.end(), fate })
+                    }
+                    false => result,
+                }
             }
             Err(why) => {
                 self.left.is_unsure.set(true);
@@ -502,9 +558,10 @@ impl Connection {
         })
     }
 
-    /// Asks the server to cancel what runs. If this fails or is dropped, a request may still be
-    /// under way, and the connection is not used again.
+    /// Asks the server to cancel what runs, but not a reset. If this fails or is dropped, a request
+    /// may still be under way, and the connection is not used again.
     async fn cancel(&self) -> Result<(), Error> {
+        self.line.resets.over().await?;
         let was_broken = self.left.is_broken.replace(true);
         cancel(&self.config, &self.server, &self.client.cancel_token()).await?;
         self.left.is_broken.set(was_broken);
@@ -515,18 +572,18 @@ impl Connection {
     /// transactions back.
     pub(crate) async fn settle(&self) -> Result<(), Error> {
         let left = &self.left;
-        let is_settled = !left.is_abandoned.get() && left.transaction.get().is_none();
+        let is_settled = left.abandoned.get().is_none() && left.transaction.get().is_none();
         if is_settled && !self.settling.is_locked() {
             return Ok(());
         }
         let _turn = self.settling.lock().await?;
-        if left.is_abandoned.get() && left.running.get() == 0 {
+        if left.abandoned.get().is_some() && left.running.get() == 0 {
             let ended = shield(ignore_after(CANCEL_WITHIN, self.end_abandoned())).await;
             if !matches!(ended, Some(Ok(()))) {
                 left.is_broken.set(true);
             }
-            ended.unwrap_or(Err(Error::Lost(None)))?;
-            left.is_abandoned.set(false);
+            ended.unwrap_or(Err(Error::lost(None)))?;
+            left.abandoned.set(None);
             left.is_committing.set(false);
         }
         match left.transaction.get() {
@@ -550,7 +607,7 @@ impl Connection {
 
     async fn roll_back(&self, number: u32) -> Result<(), Error> {
         self.be_sure().await?;
-        if self.status.get() == Status::Idle {
+        if self.status() == Status::Idle {
             self.left.transaction.set(None);
             return Ok(());
         }
@@ -592,16 +649,18 @@ impl Connection {
     }
 
     pub(crate) fn begin(&self, on_interrupt: OnInterrupt) -> Running<'_> {
-        self.left.is_used.set(true);
-        self.left.running.set(self.left.running.get() + 1);
-        Running { left: &self.left, on_interrupt, has_ended: false }
+        let left = &self.left;
+        left.is_used.set(true);
+        left.running.set(left.running.get() + 1);
+        left.begun.set(left.begun.get() + 1);
+        Running { left, number: left.begun.get(), on_interrupt, has_ended: false }
     }
 
     /// An error of a request that was awaited to its end.
     pub(crate) fn failed(&self, error: tokio_postgres::Error) -> Error {
         self.left.is_unsure.set(true);
         match Error::from_driver(error, Fate::Unknown) {
-            Error::Lost(None) => Error::Lost(self.end.borrow().clone()),
+            Error::Lost { why: None, fate } => Error::Lost { why: self.end(), fate },
             error => {
                 let is_read_only = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                 if is_read_only && self.config.target() == TargetSessionAttrs::ReadWrite {
@@ -610,6 +669,15 @@ impl Connection {
                 error
             }
         }
+    }
+
+    fn status(&self) -> Status {
+        self.seen.status.get()
+    }
+
+    /// Why the connection has ended.
+    fn end(&self) -> Option<Arc<tokio_postgres::Error>> {
+        self.line.end.borrow().clone()
     }
 
     /// Whether a pool makes another connection in place of this one.
@@ -634,7 +702,7 @@ impl Connection {
     pub(crate) async fn is_committable(&self) -> Result<bool, Error> {
         self.settle().await.map_err(Error::before)?;
         self.be_sure().await?;
-        Ok(self.status.get() != Status::Failed)
+        Ok(self.status() != Status::Failed)
     }
 
     /// Ends a transaction with `COMMIT`, or a savepoint with `RELEASE`. Once polled, this reaches
@@ -656,34 +724,32 @@ impl Connection {
     pub(crate) fn is_clean(&self) -> bool {
         let left = &self.left;
         let is_settled = left.running.get() == 0
-            && !left.is_abandoned.get()
+            && left.abandoned.get().is_none()
             && !left.is_unsure.get()
             && left.transaction.get().is_none()
-            && self.status.get() == Status::Idle;
+            && self.status() == Status::Idle;
         is_settled && (self.config.resets() == Reset::Transaction || !left.is_used.get())
     }
 
-    /// Ends what is left, and resets the session for the next holder.
+    /// Ends what is left, and begins to reset the session for the next holder.
     pub(crate) async fn clean(&self) -> Result<(), Error> {
         // The holder of the client is gone.
         self.left.is_shared.set(false);
         self.leave(0);
         self.settle().await?;
-        if self.config.resets() == Reset::Session && self.left.is_used.get() {
-            self.perform(self.client.batch_execute(RESET), OnInterrupt::Wait).await?;
-        }
         // Whatever has happened: the next holder gets no transaction.
-        if self.status.get() != Status::Idle {
-            return Err(Error::Lost(None));
+        if self.status() != Status::Idle {
+            return Err(Error::lost(None));
+        }
+        if self.config.resets() == Reset::Session && self.left.is_used.get() {
+            self.line.resets.over().await?;
+            let begun = self.line.resets.begin(&self.client, self.seen.has_prepared.take());
+            begun.map_err(|error| self.failed(error))?;
         }
         self.left.is_used.set(false);
         Ok(())
     }
 }
-
-/// `DISCARD ALL` without `DEALLOCATE ALL` and `DISCARD PLANS`, so that prepared statements stay.
-const RESET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
-    SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES";
 
 pub(crate) fn savepoint(number: u32) -> String {
     format!("pikake_{number}")
@@ -705,7 +771,7 @@ fn is_stale(error: &Error) -> bool {
 impl Drop for Connection {
     fn drop(&mut self) {
         let left = &self.left;
-        let runs = left.is_abandoned.get() || left.is_broken.get();
+        let runs = left.abandoned.get().is_some() || left.is_broken.get();
         if !runs || self.driver.is_finished() {
             return;
         }
@@ -729,7 +795,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("server", &self.server.to_string())
-            .field("status", &self.status.get())
+            .field("status", &self.status())
             .field("is_closed", &self.is_closed())
             .finish_non_exhaustive()
     }

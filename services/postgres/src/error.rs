@@ -33,8 +33,14 @@ pub enum Error {
     },
     /// The server refused the statement, or the statement and the values do not fit.
     Statement(Arc<tokio_postgres::Error>),
-    /// The connection is lost, with its end if that is known.
-    Lost(Option<Arc<tokio_postgres::Error>>),
+    /// The connection is lost.
+    Lost {
+        /// The end of the connection, if that is known.
+        why: Option<Arc<tokio_postgres::Error>>,
+        /// What became of the statement: [`Fate::Undone`] if it was not sent, otherwise
+        /// [`Fate::Unknown`].
+        fate: Fate,
+    },
     /// No host can be connected to.
     Connect(ConnectError),
     /// The transaction cannot be committed, since a statement in it has failed. The transaction was
@@ -48,7 +54,7 @@ impl Error {
     /// The server's report, if the server refused something.
     pub fn as_db_error(&self) -> Option<&DbError> {
         match self {
-            Self::Statement(error) | Self::Lost(Some(error)) => error.as_db_error(),
+            Self::Statement(error) | Self::Lost { why: Some(error), .. } => error.as_db_error(),
             _ => None,
         }
     }
@@ -63,12 +69,28 @@ impl Error {
         matches!(self, Self::Interrupted { .. })
     }
 
-    /// The error of something that precedes a statement: the statement itself was not sent.
-    pub(crate) fn before(self) -> Self {
+    /// What became of the statement: whether it may have taken effect.
+    ///
+    /// [`Fate::Unknown`] also for a statement whose answer could not be read, as with
+    /// [`query_one`](crate::Connection::query_one) and two rows.
+    pub fn fate(&self) -> Fate {
         match self {
-            Self::Interrupted { why, .. } => Self::from(why),
-            other => other,
+            Self::Interrupted { fate, .. } | Self::Lost { fate, .. } => *fate,
+            Self::Statement(error) if error.as_db_error().is_none() => Fate::Unknown,
+            Self::Statement(_) | Self::Connect(_) | Self::Aborted | Self::Config(_) => Fate::Undone,
         }
+    }
+
+    /// The error of something that precedes a statement: the statement itself was not sent.
+    pub(crate) fn before(mut self) -> Self {
+        if let Self::Interrupted { fate, .. } | Self::Lost { fate, .. } = &mut self {
+            *fate = Fate::Undone;
+        }
+        self
+    }
+
+    pub(crate) fn lost(why: Option<Arc<tokio_postgres::Error>>) -> Self {
+        Self::Lost { why, fate: Fate::Unknown }
     }
 
     /// An error that happened while connecting or while a statement ran.
@@ -76,12 +98,12 @@ impl Error {
         let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         match io.and_then(pikake_net::interruption) {
             Some(why) => Self::Interrupted { why: why.clone(), fate },
-            None if error.is_closed() => Self::Lost(None),
+            None if error.is_closed() => Self::Lost { why: None, fate },
             // A statement that cannot be encoded is not sent.
             None if io.is_some_and(|io| io.kind() != io::ErrorKind::InvalidInput)
                 || is_last_word(&error) =>
             {
-                Self::Lost(Some(error.into()))
+                Self::Lost { why: Some(error.into()), fate }
             }
             None => Self::Statement(error.into()),
         }
@@ -90,7 +112,7 @@ impl Error {
     /// An error that has ended a connection.
     pub(crate) fn from_end(error: tokio_postgres::Error) -> Self {
         match Self::from_driver(error, Fate::Unknown) {
-            Self::Statement(error) => Self::Lost(Some(error)),
+            Self::Statement(error) => Self::lost(Some(error)),
             other => other,
         }
     }
@@ -115,8 +137,8 @@ impl fmt::Display for Error {
                 write!(f, "{why}; {fate}")
             }
             Self::Statement(error) => Plain(error).fmt(f),
-            Self::Lost(None) => f.write_str("the connection to the database is closed"),
-            Self::Lost(Some(why)) => {
+            Self::Lost { why: None, .. } => f.write_str("the connection to the database is closed"),
+            Self::Lost { why: Some(why), .. } => {
                 write!(f, "the connection to the database is lost: {}", Plain(why))
             }
             Self::Connect(error) => error.fmt(f),
@@ -132,7 +154,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Interrupted { why, .. } => Some(why),
-            Self::Statement(error) | Self::Lost(Some(error)) => error.source(),
+            Self::Statement(error) | Self::Lost { why: Some(error), .. } => error.source(),
             _ => None,
         }
     }
@@ -189,7 +211,9 @@ impl fmt::Display for Refusal {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::TimedOut => f.write_str("no answer in time"),
-            Self::Server(Error::Statement(error) | Error::Lost(Some(error))) => Plain(error).fmt(f),
+            Self::Server(Error::Statement(error) | Error::Lost { why: Some(error), .. }) => {
+                Plain(error).fmt(f)
+            }
             Self::Server(error) => error.fmt(f),
             Self::OtherSession => f.write_str("not the session that target_session_attrs asks for"),
         }

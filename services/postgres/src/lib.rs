@@ -41,8 +41,9 @@
 //!   does not end it within [`CANCEL_WITHIN`], the connection is closed.
 //! * An open transaction is rolled back. The server's messages tell whether one is open, so this
 //!   holds for a `BEGIN` that was interrupted half-way, and for one in a string.
-//! * The session is reset as by `DISCARD ALL`, except for prepared statements: see [`Reset`]. A
-//!   `PREPARE` in SQL is therefore not undone; use `DEALLOCATE`.
+//! * The session is reset as by `DISCARD ALL`, and keeps the statements that the connection itself
+//!   has prepared: see [`Reset`]. Nobody waits for the reset: the pool sends it when the lease is
+//!   dropped, and the next statement follows it.
 //!
 //! # Prepared statements
 //!
@@ -74,6 +75,7 @@ mod connection;
 mod error;
 mod listener;
 mod pool;
+mod reset;
 mod rows;
 mod statements;
 mod transaction;

@@ -195,7 +195,7 @@ impl Listener {
     /// Makes the server listen to the channels. A lost connection is left to `next`.
     async fn update(&mut self) -> Result<(), Error> {
         match self.subscribe().await {
-            Err(Error::Lost(_)) => {
+            Err(Error::Lost { .. }) => {
                 self.session = None;
                 Ok(())
             }
@@ -232,15 +232,15 @@ impl Listener {
         &mut self,
         request: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<(), tokio_postgres::Error>,
     ) -> Result<(), Error> {
-        let Some(session) = &mut self.session else { return Err(Error::Lost(None)) };
+        let Some(session) = &mut self.session else { return Err(Error::lost(None)) };
         let answered = ignore_after(ANSWER_WITHIN, session.request(request)).await;
         self.collect();
-        answered.unwrap_or(Err(Error::Lost(None)))
+        answered.unwrap_or(Err(Error::lost(None)))
     }
 
     /// Waits for a notification.
     async fn message(&mut self) -> Result<Notification, Error> {
-        let Some(session) = &mut self.session else { return Err(Error::Lost(None)) };
+        let Some(session) = &mut self.session else { return Err(Error::lost(None)) };
         let message = poll_fn(|cx| {
             loop {
                 match session.driver.poll_message(cx) {
@@ -252,7 +252,7 @@ impl Listener {
                     Poll::Ready(Some(Err(error))) => {
                         return Poll::Ready(Err(Error::from_end(error)));
                     }
-                    Poll::Ready(None) => return Poll::Ready(Err(Error::Lost(None))),
+                    Poll::Ready(None) => return Poll::Ready(Err(Error::lost(None))),
                 }
             }
         });

@@ -63,7 +63,7 @@ impl pikake_pool::Manager for Manager {
 
     async fn verify(&self, connection: &mut Connection) -> Result<(), Error> {
         let answered = ignore_after(VERIFY_WITHIN, connection.check()).await;
-        answered.unwrap_or(Err(Error::Lost(None)))
+        answered.unwrap_or(Err(Error::lost(None)))
     }
 
     fn clean(&self, connection: &mut Connection) -> impl Future<Output = Result<(), Error>> {

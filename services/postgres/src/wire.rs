@@ -1,9 +1,9 @@
 //! The stream below the protocol: plain or TLS, read through a scanner for the state of the
-//! transaction.
+//! session.
 //!
-//! After each request the server sends `ReadyForQuery` with the state of its transaction, which
-//! tokio-postgres does not show. The scanner finds these messages by the lengths in the headers and
-//! copies nothing.
+//! After each request the server sends `ReadyForQuery` with the state of its transaction, and after
+//! each command its name in `CommandComplete`. tokio-postgres shows neither. The scanner finds these
+//! messages by the lengths in the headers and copies nothing.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -34,9 +34,23 @@ pub(crate) enum Status {
     Failed,
 }
 
-/// Finds `ReadyForQuery` in the bytes from the server.
+/// What the messages of the server have told of a session.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) status: Cell<Status>,
+    /// Whether a `PREPARE` in SQL has succeeded since the last reset.
+    pub(crate) has_prepared: Cell<bool>,
+}
+
+impl Seen {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self { status: Cell::new(Status::Idle), has_prepared: Cell::new(false) })
+    }
+}
+
+/// Finds `ReadyForQuery` and `CommandComplete` in the bytes from the server.
 struct Scanner {
-    status: Rc<Cell<Status>>,
+    seen: Rc<Seen>,
     /// The type and the length of a message, as far as they have arrived.
     header: [u8; HEADER],
     held: usize,
@@ -48,10 +62,14 @@ const HEADER: usize = 5;
 /// The header's length counts itself, but not the type.
 const LENGTH: usize = 4;
 const READY_FOR_QUERY: u8 = b'Z';
+const COMMAND_COMPLETE: u8 = b'C';
+/// The body of `CommandComplete` after `PREPARE`. No other body of this length begins with its first
+/// byte.
+const PREPARED: &[u8] = b"PREPARE\0";
 
 impl Scanner {
-    fn new(status: Rc<Cell<Status>>) -> Self {
-        Self { status, header: [0; HEADER], held: 0, body: 0 }
+    fn new(seen: Rc<Seen>) -> Self {
+        Self { seen, header: [0; HEADER], held: 0, body: 0 }
     }
 
     fn scan(&mut self, mut bytes: &[u8]) {
@@ -67,12 +85,16 @@ impl Scanner {
                 }
             } else {
                 let take = bytes.len().min(self.body);
-                if let (READY_FOR_QUERY, Some(state)) = (self.header[0], bytes[..take].first()) {
-                    self.status.set(match state {
-                        b'I' => Status::Idle,
-                        b'E' => Status::Failed,
-                        _ => Status::Open,
-                    });
+                match (self.header[0], self.body, bytes[0]) {
+                    (READY_FOR_QUERY, _, b'I') => self.seen.status.set(Status::Idle),
+                    (READY_FOR_QUERY, _, b'E') => self.seen.status.set(Status::Failed),
+                    (READY_FOR_QUERY, ..) => self.seen.status.set(Status::Open),
+                    (COMMAND_COMPLETE, length, first)
+                        if length == PREPARED.len() && first == PREPARED[0] =>
+                    {
+                        self.seen.has_prepared.set(true);
+                    }
+                    _ => {}
                 }
                 self.body -= take;
                 bytes = &bytes[take..];
@@ -191,7 +213,7 @@ pub(crate) struct Encryption {
 pub(crate) struct Negotiation {
     #[cfg(feature = "tls")]
     pub(crate) encryption: Option<Encryption>,
-    pub(crate) status: Rc<Cell<Status>>,
+    pub(crate) seen: Rc<Seen>,
     pub(crate) waits_for_end: bool,
 }
 
@@ -209,7 +231,7 @@ impl<S: Transport> TlsConnect<S> for Negotiation {
             };
             #[cfg(not(feature = "tls"))]
             let link = Link::Plain(stream);
-            let scanner = Scanner::new(self.status);
+            let scanner = Scanner::new(self.seen);
             Ok(Wire { link, scanner, waits_for_end: self.waits_for_end })
         })
     }
@@ -292,18 +314,33 @@ mod tests {
     fn scanner_finds_each_state_however_bytes_arrive() {
         let (bytes, expected) = messages();
         for size in 1..=bytes.len() {
-            let status = Rc::new(Cell::new(Status::Idle));
-            let mut scanner = Scanner::new(status.clone());
-            let mut seen = Vec::new();
+            let seen = Seen::new();
+            let mut scanner = Scanner::new(seen.clone());
+            let mut states = Vec::new();
             for chunk in bytes.chunks(size) {
-                let before = status.get();
+                let before = seen.status.get();
                 scanner.scan(chunk);
-                if status.get() != before {
-                    seen.push(status.get());
+                if seen.status.get() != before {
+                    states.push(seen.status.get());
                 }
             }
-            assert_eq!(status.get(), Status::Idle, "{size}");
-            assert!(size > 5 || seen == expected, "{size}: {seen:?}");
+            assert_eq!(seen.status.get(), Status::Idle, "{size}");
+            assert!(size > 5 || states == expected, "{size}: {states:?}");
+            assert!(!seen.has_prepared.get(), "{size}");
         }
+    }
+
+    #[test]
+    fn scanner_finds_prepare_however_bytes_arrive() {
+        let bytes = b"C\0\0\0\x0cPREPARE\0Z\0\0\0\x05I";
+        for size in 1..=bytes.len() {
+            let seen = Seen::new();
+            let mut scanner = Scanner::new(seen.clone());
+            bytes.chunks(size).for_each(|chunk| scanner.scan(chunk));
+            assert!(seen.has_prepared.get(), "{size}");
+        }
+        let seen = Seen::new();
+        Scanner::new(seen.clone()).scan(b"C\0\0\0\x18PREPARE TRANSACTION\0");
+        assert!(!seen.has_prepared.get());
     }
 }

@@ -193,7 +193,7 @@ fn silent_server_costs_the_connection() {
         assert!(matches!(error, Error::Interrupted { fate: Fate::Unknown, .. }), "{error:?}");
         assert!(begun.elapsed() >= CANCEL_WITHIN);
         assert!(connection.is_closed());
-        assert!(matches!(connection.query("SELECT 1", &[]).await, Err(Error::Lost(_))));
+        assert!(matches!(connection.query("SELECT 1", &[]).await, Err(Error::Lost { .. })));
         drop(connection);
         watcher.batch_execute(&signal("CONT")).await.unwrap();
         until("no session", async || sessions(&watcher, "silent").await.is_empty().then_some(()))

@@ -5,6 +5,7 @@ mod hosts;
 mod interruptions;
 mod listener;
 mod pools;
+mod resets;
 mod statements;
 mod tls;
 mod transactions;

@@ -1,0 +1,110 @@
+//! The reset of a session, for which neither the pool nor the next holder waits.
+//!
+//! The pool's cleaning queues the reset, and the connection's driver sends it and reads its answer.
+//! The next statement follows at once: if both are queued in the same turn, they are one write.
+//!
+//! The server refuses that statement if the reset fails. The reset is a transaction of its own,
+//! from `BEGIN` to `COMMIT` in one message: the server skips the rest of the message after an
+//! error, so the transaction stays open and failed, and takes no statement but its end. The driver
+//! then closes the connection.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use futures_util::{FutureExt, Stream};
+use pikake_sync::Event;
+use pikake_traps::Interrupted;
+use tokio_postgres::{Client, Error, SimpleQueryStream};
+
+/// `DISCARD ALL` without `DEALLOCATE ALL` and `DISCARD PLANS`, so that prepared statements stay.
+const RESET: &str = "BEGIN; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
+    SELECT FROM pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; COMMIT";
+
+/// Replaces `COMMIT` after a `PREPARE` in SQL: forgets the statements of SQL, and leaves those of
+/// the protocol.
+const DEALLOCATE: &str = "DO $$ DECLARE it pg_catalog.text; BEGIN \
+    FOR it IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql \
+    LOOP EXECUTE pg_catalog.format('DEALLOCATE %I', it); END LOOP; END $$; COMMIT";
+
+/// The resets of a connection.
+pub(crate) struct Resets {
+    /// The answer to a reset that is under way.
+    answer: RefCell<Option<Pin<Box<SimpleQueryStream>>>>,
+    /// Set while no reset is under way.
+    is_over: Event,
+    /// Whether the reset was queued since the driver's last step.
+    is_new: Cell<bool>,
+    has_failed: Cell<bool>,
+}
+
+impl Resets {
+    pub(crate) fn new() -> Self {
+        let is_over = Event::new().named("postgres reset");
+        is_over.set();
+        Self {
+            answer: RefCell::default(),
+            is_over,
+            is_new: Cell::new(false),
+            has_failed: Cell::new(false),
+        }
+    }
+
+    /// Queues a reset. The session has no transaction, since `BEGIN` would join it.
+    ///
+    /// # Panics
+    ///
+    /// If tokio-postgres does not queue a request at its first poll.
+    pub(crate) fn begin(&self, client: &Client, has_prepared: bool) -> Result<(), Error> {
+        let text = match has_prepared {
+            true => &*RESET.replace("COMMIT", DEALLOCATE),
+            false => RESET,
+        };
+        let queued = client.simple_query_raw(text).now_or_never();
+        let answer = queued.expect("tokio-postgres queues a request at its first poll")?;
+        self.answer.replace(Some(Box::pin(answer)));
+        self.is_over.clear();
+        self.is_new.set(true);
+        Ok(())
+    }
+
+    /// Whether a reset was queued since the last call.
+    pub(crate) fn take_new(&self) -> bool {
+        self.is_new.take()
+    }
+
+    /// Reads the answer, as far as the driver has received it.
+    pub(crate) fn read(&self) -> Result<(), Error> {
+        let mut answer = self.answer.borrow_mut();
+        let Some(messages) = &mut *answer else { return Ok(()) };
+        // The driver, which is the caller, wakes itself.
+        let mut cx = Context::from_waker(Waker::noop());
+        let result = loop {
+            match messages.as_mut().poll_next(&mut cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => break Err(error),
+                Poll::Ready(None) => break Ok(()),
+                Poll::Pending => return Ok(()),
+            }
+        };
+        *answer = None;
+        self.has_failed.set(result.is_err());
+        self.is_over.set();
+        result
+    }
+
+    /// Ends the wait for an answer: the connection has ended.
+    pub(crate) fn end(&self) {
+        self.is_over.set();
+    }
+
+    /// Whether a reset has failed. The connection has ended then, or ends.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
+    /// Waits until no reset is under way.
+    pub(crate) async fn over(&self) -> Result<(), Interrupted> {
+        self.is_over.wait().await
+    }
+}
