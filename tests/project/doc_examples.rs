@@ -55,6 +55,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/postgres/src/connection.rs", 2, "a PostgreSQL to connect to"),
     ("services/postgres/src/lib.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/listener.rs", 1, "a PostgreSQL to connect to"),
+    ("services/postgres/src/pipelined.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/pool.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/rows.rs", 1, "a PostgreSQL to connect to"),
     ("services/postgres/src/transaction.rs", 1, "a PostgreSQL to connect to"),

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | a pool | [`Config::pool`]; with options [`Manager`] |
 //! | one connection | [`Config::connect`] |
+//! | one connection that many tasks share, for short queries | [`Pipelined`] |
 //! | statements | [`query`](Connection::query), [`execute`](Connection::execute) and others of [`Connection`] |
 //! | rows one by one | [`Connection::query_rows`] |
 //! | a transaction, a savepoint | [`Connection::transaction`], [`Transaction::savepoint`] |
@@ -74,6 +75,7 @@ mod connect;
 mod connection;
 mod error;
 mod listener;
+mod pipelined;
 mod pool;
 mod reset;
 mod rows;
@@ -85,6 +87,7 @@ pub use config::{CONNECT_TIMEOUT, Config, Reset, STATEMENT_CACHE};
 pub use connection::{CANCEL_WITHIN, Connection};
 pub use error::{ConnectError, Error, Fate, Refusal};
 pub use listener::{Event, HEARTBEAT, Listener};
+pub use pipelined::Pipelined;
 pub use pool::{Lease, Manager, Pool, VERIFY_WITHIN};
 pub use rows::Rows;
 pub use tokio_postgres::{Notification, Row, SimpleQueryMessage, Statement, types};

@@ -4,6 +4,7 @@
 mod hosts;
 mod interruptions;
 mod listener;
+mod pipelined;
 mod pools;
 mod resets;
 mod statements;
