@@ -1,5 +1,5 @@
-//! The same axum router, whose answers come from PostgreSQL over a pool, on one thread of pikake or
-//! of tokio.
+//! The same axum router, whose answers come from PostgreSQL over a pool or over one connection that
+//! all requests share, on one thread of pikake or of tokio.
 //!
 //! ```text
 //! pikake-postgres-bench <pool> <port of PostgreSQL>    prints its port, serves until its standard input ends
@@ -14,10 +14,13 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use deadpool_postgres::{ManagerConfig, RecyclingMethod, Runtime};
 use pikake::http::axum::{Local, local};
-use pikake::postgres::{Config, Pool, Reset};
+use pikake::postgres::{Config, Pipelined, Pool, Reset};
 
 /// Connections of the pool: fewer than wrk has, so that requests wait for them.
 const LIMIT: usize = 10;
+
+/// Queries under way on one connection: more than wrk has connections.
+const UNDER_WAY: usize = 100;
 
 /// More connections than are ever opened: tokio's server has no limit.
 const CONNECTIONS: usize = 100_000;
@@ -26,6 +29,14 @@ const TEXT: &str = "SELECT $1::INTEGER + 1";
 
 fn failed(_: impl std::error::Error) -> StatusCode {
     StatusCode::INTERNAL_SERVER_ERROR
+}
+
+/// Serves a router on pikake.
+async fn serve(router: Router) {
+    let listener = pikake::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap().port());
+    let server = pikake::http::serve(listener, router);
+    server.connections(CONNECTIONS).header_timeout(None).await.unwrap();
 }
 
 fn on_pikake(database: &str, reset: Reset) {
@@ -40,11 +51,21 @@ fn on_pikake(database: &str, reset: Reset) {
     }
     pikake::run(async {
         let pool = database.parse::<Config>().unwrap().reset(reset).pool(LIMIT);
-        let router = Router::new().route("/{id}", get(local(answer))).with_state(Local::new(pool));
-        let listener = pikake::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        println!("{}", listener.local_addr().unwrap().port());
-        let server = pikake::http::serve(listener, router);
-        server.connections(CONNECTIONS).header_timeout(None).await.unwrap();
+        serve(Router::new().route("/{id}", get(local(answer))).with_state(Local::new(pool))).await;
+    });
+}
+
+fn on_one_connection(database: &str) {
+    async fn answer(
+        State(database): State<Local<Pipelined>>,
+        Path(id): Path<i32>,
+    ) -> Result<String, StatusCode> {
+        let row = database.query_one(TEXT, &[&id]).await.map_err(failed)?;
+        Ok(row.get::<_, i32>(0).to_string())
+    }
+    pikake::run(async {
+        let database = Local::new(database.parse::<Config>().unwrap().pipelined(UNDER_WAY));
+        serve(Router::new().route("/{id}", get(local(answer))).with_state(database)).await;
     });
 }
 
@@ -85,8 +106,11 @@ fn main() {
     match pool.as_str() {
         "pikake" => on_pikake(&database, Reset::Transaction),
         "pikake-session" => on_pikake(&database, Reset::Session),
+        "pikake-pipelined" => on_one_connection(&database),
         "deadpool" => on_tokio(&database, RecyclingMethod::Fast),
         "deadpool-clean" => on_tokio(&database, RecyclingMethod::Clean),
-        _ => panic!("no pool {pool}: pikake, pikake-session, deadpool or deadpool-clean"),
+        _ => panic!(
+            "no pool {pool}: pikake, pikake-session, pikake-pipelined, deadpool or deadpool-clean"
+        ),
     }
 }

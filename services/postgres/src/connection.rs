@@ -61,7 +61,7 @@ const CANCEL_AGAIN: Duration = Duration::from_millis(500);
 /// Each method returns an [`Error`]: the server's, if it refuses the statement; [`Error::Lost`], if
 /// the connection has ended; the interruption.
 pub struct Connection {
-    client: Client,
+    client: Rc<Client>,
     config: Rc<Config>,
     server: Server,
     /// As of the last message of the server.
@@ -186,7 +186,7 @@ impl Config {
         let driver =
             Builder::new().name("postgres connection").spawn(drive(driver, Rc::clone(&line)));
         Ok(Connection {
-            client,
+            client: Rc::new(client),
             config: Rc::new(self.clone()),
             server,
             seen,
@@ -336,7 +336,9 @@ impl Connection {
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = self.request(self.client.prepare(statement), OnInterrupt::Cancel).await;
+        // In a box, as all that is rare: the future of a statement is a part of its caller's.
+        let prepared = Box::pin(self.client.prepare(statement));
+        let prepared = Box::pin(self.request(prepared, OnInterrupt::Cancel)).await;
         // The driver asks for types by statements that it keeps. A `DEALLOCATE ALL` has removed
         // them for good.
         if matches!(&prepared, Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME))
@@ -403,6 +405,7 @@ impl Connection {
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
         on_interrupt: OnInterrupt,
     ) -> Result<T, Error> {
+        let request = pin!(request);
         // A text such as `ROLLBACK; SELECT 1` would run although the reset has failed.
         self.line.resets.over().await?;
         self.request(request, on_interrupt).await
@@ -460,20 +463,24 @@ impl Connection {
         text: &str,
         request: impl AsyncFn(Statement) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let statement = self.prepare_cached(text).await.map_err(Error::before)?;
-        let refused = match self.request(request(statement), on_interrupt).await {
-            Err(error) if is_stale(&error) => error,
-            result => return result,
-        };
-        self.statements.borrow_mut().remove(text);
-        self.client.clear_type_cache();
-        // In a transaction, which has failed now, nothing more can run.
-        self.be_sure().await?;
-        if self.status() != Status::Idle {
-            return Err(refused);
+        let mut is_repeated = false;
+        loop {
+            let statement = self.prepare_cached(text).await.map_err(Error::before)?;
+            // Pinned here, since an argument of an async function has its place twice.
+            let request = pin!(request(statement));
+            let refused = match self.request(request, on_interrupt).await {
+                Err(error) if !is_repeated && is_stale(&error) => error,
+                result => return result,
+            };
+            self.statements.borrow_mut().remove(text);
+            self.client.clear_type_cache();
+            // In a transaction, which has failed now, nothing more can run.
+            self.be_sure().await?;
+            if self.status() != Status::Idle {
+                return Err(refused);
+            }
+            is_repeated = true;
         }
-        let statement = self.prepare_cached(text).await.map_err(Error::before)?;
-        self.request(request(statement), on_interrupt).await
     }
 
     async fn perform<T>(
@@ -505,7 +512,7 @@ impl Connection {
             Err(why) => {
                 self.left.is_unsure.set(true);
                 let finished = ignore_after(CANCEL_WITHIN, self.finish(request, on_interrupt));
-                let fate = match shield(finished).await {
+                let fate = match Box::pin(shield(finished)).await {
                     Some(Some(fate)) => {
                         running.end();
                         fate
@@ -576,6 +583,11 @@ impl Connection {
         if is_settled && !self.settling.is_locked() {
             return Ok(());
         }
+        Box::pin(self.remove_leftovers()).await
+    }
+
+    async fn remove_leftovers(&self) -> Result<(), Error> {
+        let left = &self.left;
         let _turn = self.settling.lock().await?;
         if left.abandoned.get().is_some() && left.running.get() == 0 {
             let ended = shield(ignore_after(CANCEL_WITHIN, self.end_abandoned())).await;
@@ -726,30 +738,40 @@ impl Connection {
         self.perform(self.client.batch_execute(text), OnInterrupt::Cancel).await
     }
 
-    /// Whether the next holder would find nothing of this one's.
-    pub(crate) fn is_clean(&self) -> bool {
+    /// Whether nothing runs, and no transaction is open.
+    fn is_idle(&self) -> bool {
         let left = &self.left;
-        let is_settled = left.running.get() == 0
+        left.running.get() == 0
             && left.abandoned.get().is_none()
             && !left.is_unsure.get()
             && left.transaction.get().is_none()
-            && self.status() == Status::Idle;
-        is_settled && (self.config.resets() == Reset::Transaction || !left.is_used.get())
+            && self.status() == Status::Idle
+    }
+
+    fn needs_reset(&self) -> bool {
+        self.config.resets() == Reset::Session && self.left.is_used.get()
+    }
+
+    /// Whether the next holder would find nothing of this one's.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.is_idle() && !self.needs_reset()
     }
 
     /// Ends what is left, and begins to reset the session for the next holder.
     pub(crate) async fn clean(&self) -> Result<(), Error> {
         // The holder of the client is gone.
         self.left.is_shared.set(false);
-        self.leave(0);
-        self.settle().await?;
+        if !self.is_idle() {
+            self.leave(0);
+            self.settle().await?;
+        }
         // Whatever has happened: the next holder gets no transaction.
         if self.status() != Status::Idle {
             return Err(Error::lost(None));
         }
-        if self.config.resets() == Reset::Session && self.left.is_used.get() {
+        if self.needs_reset() {
             self.line.resets.over().await?;
-            let begun = self.line.resets.begin(&self.client, self.seen.has_prepared.take());
+            let begun = self.line.resets.begin(self.client.clone(), self.seen.has_prepared.take());
             begun.map_err(|error| self.failed(error))?;
         }
         self.left.is_used.set(false);

@@ -9,13 +9,14 @@
 //! then closes the connection.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use futures_util::{FutureExt, Stream};
 use pikake_sync::Event;
 use pikake_traps::Interrupted;
-use tokio_postgres::{Client, Error, SimpleQueryStream};
+use tokio_postgres::{Client, Error};
 
 /// `DISCARD ALL` without `DEALLOCATE ALL` and `DISCARD PLANS`, so that prepared statements stay.
 const RESET: &str = "BEGIN; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
@@ -27,10 +28,12 @@ const DEALLOCATE: &str = "DO $$ DECLARE it pg_catalog.text; BEGIN \
     FOR it IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql \
     LOOP EXECUTE pg_catalog.format('DEALLOCATE %I', it); END LOOP; END $$; COMMIT";
 
+type Request = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
 /// The resets of a connection.
 pub(crate) struct Resets {
-    /// The answer to a reset that is under way.
-    answer: RefCell<Option<Pin<Box<SimpleQueryStream>>>>,
+    /// The reset that is under way.
+    request: RefCell<Option<Request>>,
     /// Set while no reset is under way.
     is_over: Event,
     /// Whether the reset was queued since the driver's last step.
@@ -43,7 +46,7 @@ impl Resets {
         let is_over = Event::new().named("postgres reset");
         is_over.set();
         Self {
-            answer: RefCell::default(),
+            request: RefCell::default(),
             is_over,
             is_new: Cell::new(false),
             has_failed: Cell::new(false),
@@ -51,21 +54,17 @@ impl Resets {
     }
 
     /// Queues a reset. The session has no transaction, since `BEGIN` would join it.
-    ///
-    /// # Panics
-    ///
-    /// If tokio-postgres does not queue a request at its first poll.
-    pub(crate) fn begin(&self, client: &Client, has_prepared: bool) -> Result<(), Error> {
-        let text = match has_prepared {
-            true => &*RESET.replace("COMMIT", DEALLOCATE),
-            false => RESET,
-        };
-        let queued = client.simple_query_raw(text).now_or_never();
-        let answer = queued.expect("tokio-postgres queues a request at its first poll")?;
-        self.answer.replace(Some(Box::pin(answer)));
+    pub(crate) fn begin(&self, client: Rc<Client>, has_prepared: bool) -> Result<(), Error> {
+        self.request.replace(Some(Box::pin(async move {
+            match has_prepared {
+                true => client.batch_execute(&RESET.replace("COMMIT", DEALLOCATE)).await,
+                false => client.batch_execute(RESET).await,
+            }
+        })));
         self.is_over.clear();
         self.is_new.set(true);
-        Ok(())
+        // The first poll puts the request into the driver's queue.
+        self.read()
     }
 
     /// Whether a reset was queued since the last call.
@@ -75,22 +74,18 @@ impl Resets {
 
     /// Reads the answer, as far as the driver has received it.
     pub(crate) fn read(&self) -> Result<(), Error> {
-        let mut answer = self.answer.borrow_mut();
-        let Some(messages) = &mut *answer else { return Ok(()) };
-        // The driver, which is the caller, wakes itself.
-        let mut cx = Context::from_waker(Waker::noop());
-        let result = loop {
-            match messages.as_mut().poll_next(&mut cx) {
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(error))) => break Err(error),
-                Poll::Ready(None) => break Ok(()),
-                Poll::Pending => return Ok(()),
+        let mut request = self.request.borrow_mut();
+        let Some(under_way) = &mut *request else { return Ok(()) };
+        // The driver brings the answer, and reads it after that: nobody has to be woken.
+        match under_way.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(result) => {
+                *request = None;
+                self.has_failed.set(result.is_err());
+                self.is_over.set();
+                result
             }
-        };
-        *answer = None;
-        self.has_failed.set(result.is_err());
-        self.is_over.set();
-        result
+        }
     }
 
     /// Ends the wait for an answer: the connection has ended.
