@@ -106,8 +106,8 @@ pub(crate) struct Leftovers {
     is_used: Cell<bool>,
     /// Whether the connection is beyond repair.
     is_broken: Cell<bool>,
-    /// Whether a pool replaces the connection: the server has become read-only, against the
-    /// configuration, or has forgotten statements of the driver.
+    /// Whether a pool replaces the connection: the server has ended the session, has become
+    /// read-only, against the configuration, or has forgotten statements of the driver.
     is_unfit: Cell<bool>,
 }
 
@@ -438,13 +438,15 @@ impl Connection {
         self.left.is_broken.get() || self.client.is_closed()
     }
 
-    /// Ends the connection. A statement that still runs is cancelled; a `COMMIT` is awaited.
+    /// Ends the connection. A statement that still runs is cancelled; a `COMMIT` is awaited, and so
+    /// is the reset of a session.
     ///
     /// # Errors
     ///
     /// If a running statement could not be cancelled; the connection has ended then, too.
     pub async fn close(self) -> Result<(), Error> {
-        self.settle().await
+        self.settle().await?;
+        Ok(self.line.resets.over().await?)
     }
 
     async fn prepared<T>(
@@ -672,7 +674,11 @@ impl Connection {
     pub(crate) fn failed(&self, error: tokio_postgres::Error) -> Error {
         self.left.is_unsure.set(true);
         match Error::from_driver(error, Fate::Unknown) {
-            Error::Lost { why: None, fate } => Error::Lost { why: self.end(), fate },
+            Error::Lost { why, fate } => {
+                // Also before the driver has seen the end of the stream.
+                self.left.is_unfit.set(true);
+                Error::Lost { why: why.or_else(|| self.end()), fate }
+            }
             error => {
                 let is_read_only = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                 if is_read_only && self.config.target() == TargetSessionAttrs::ReadWrite {
@@ -799,7 +805,8 @@ fn is_stale(error: &Error) -> bool {
 impl Drop for Connection {
     fn drop(&mut self) {
         let left = &self.left;
-        let runs = left.abandoned.get().is_some() || left.is_broken.get();
+        let resets = self.line.resets.is_under_way();
+        let runs = left.abandoned.get().is_some() || left.is_broken.get() || resets;
         if !runs || self.driver.is_finished() {
             return;
         }

@@ -98,6 +98,10 @@ impl Resets {
         self.has_failed.get()
     }
 
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.is_over.is_set()
+    }
+
     /// Waits until no reset is under way.
     pub(crate) async fn over(&self) -> Result<(), Interrupted> {
         self.is_over.wait().await

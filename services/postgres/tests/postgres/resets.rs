@@ -10,7 +10,7 @@ use futures_util::future::join;
 use pikake::postgres::{Connection, Error, Fate, Lease, Pool};
 use pikake::{Task, sleep, spawn, timeout_after, yield_now};
 
-use crate::{config, run, server, until, until_it_runs};
+use crate::{config, run, server, sessions, until, until_it_runs};
 
 /// Everything that a program may leave in a session.
 const DIRT: &str = "SET work_mem = '5MB'; SET statement_timeout = 60000; LISTEN dirt; \
@@ -217,6 +217,24 @@ fn failed_reset_replaces_idle_connection() {
             };
             until("replaced", is_replaced).await;
         }
+    });
+}
+
+/// The holder has locked what the reset drops, and does not give it back.
+#[test]
+fn reset_that_hangs_is_cancelled_with_its_pool() {
+    if server().is_none() {
+        return;
+    }
+    run(async {
+        let Stuck { pool, watcher, holder, .. } = Stuck::begin("hangs").await;
+        drop(pool);
+        let is_cancelled = async || {
+            let sessions = sessions(&watcher, "hangs").await;
+            sessions.iter().all(|(state, _)| state != "active").then_some(())
+        };
+        until("cancelled", is_cancelled).await;
+        drop(holder);
     });
 }
 
