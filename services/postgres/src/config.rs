@@ -31,10 +31,10 @@ pub enum Reset {
     /// the connection. If the reset fails, the server refuses that statement, its error is
     /// [`Error::Lost`], and the connection is closed; one that is idle is replaced.
     ///
-    /// Only a connection over which its holder has sent nothing is not reset. Nothing else proves a
-    /// session untouched: the server reports transactions and some settings, but not that a `SELECT`
-    /// has called `set_config` or `pg_advisory_lock`. For the same reason the pool does not know of a
-    /// `PREPARE` that a function has run by `EXECUTE`; such a statement stays.
+    /// Only a connection over which its holder has sent nothing is not reset. Nothing else proves
+    /// that a session is untouched: the server reports transactions and some settings, but not that
+    /// a `SELECT` has called `set_config` or `pg_advisory_lock`. For the same reason the pool does
+    /// not know of a `PREPARE` that a function has run by `EXECUTE`; such a statement stays.
     #[default]
     Session,
     /// Transactions and cancelled statements. The pool sends nothing if none was left.

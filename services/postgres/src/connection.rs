@@ -703,8 +703,8 @@ impl Connection {
         self.is_closed() || self.left.is_unfit.get()
     }
 
-    /// Whether those who share the connection replace it. While a statement is being cancelled, that
-    /// is not known yet, and the next statement waits for it.
+    /// Whether those who share the connection replace it. While a statement is being cancelled,
+    /// that is not known yet, and the next statement waits for it.
     pub(crate) fn is_to_be_replaced(&self) -> bool {
         self.is_dead() && !self.settling.is_locked()
     }

@@ -45,9 +45,9 @@ use crate::pool::{Lease, Manager, Pool};
 /// interrupted or dropped query does not disturb others:
 ///
 /// * A query that has not been sent is not sent.
-/// * While others are under way, the query is not cancelled on the server, since a request to cancel
-///   names a session and not a query. The call returns at once with [`Fate::Unknown`], and the
-///   answer is discarded.
+/// * While others are under way, the query is not cancelled on the server, since a request to
+///   cancel names a session and not a query. The call returns at once with [`Fate::Unknown`], and
+///   the answer is discarded.
 /// * A query that is alone is cancelled as a statement of a [`Connection`]. Later queries wait for
 ///   that. A query that was dropped is cancelled before the next one, unless others were under way.
 ///

@@ -2,8 +2,8 @@
 //! session.
 //!
 //! After each request the server sends `ReadyForQuery` with the state of its transaction, and after
-//! each command its name in `CommandComplete`. tokio-postgres shows neither. The scanner finds these
-//! messages by the lengths in the headers and copies nothing.
+//! each command its name in `CommandComplete`. tokio-postgres shows neither. The scanner finds
+//! these messages by the lengths in the headers and copies nothing.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -63,8 +63,8 @@ const HEADER: usize = 5;
 const LENGTH: usize = 4;
 const READY_FOR_QUERY: u8 = b'Z';
 const COMMAND_COMPLETE: u8 = b'C';
-/// The body of `CommandComplete` after `PREPARE`. No other body of this length begins with its first
-/// byte.
+/// The body of `CommandComplete` after `PREPARE`. No other body of this length begins with its
+/// first byte.
 const PREPARED: &[u8] = b"PREPARE\0";
 
 impl Scanner {
