@@ -87,6 +87,14 @@ impl Step {
         self.is_poll.set(false);
     }
 
+    /// Begins a poll ahead of a task's step, where no step goes on. It has the number of the step
+    /// around.
+    #[inline(always)]
+    pub(crate) fn begin_ahead(&self, task: &TaskRef, number: u64, moment: u64, quotas: Quotas) {
+        self.begin(task, number, moment, quotas);
+        self.is_ahead.set(true);
+    }
+
     /// Ends the step. What was counted stays until the next one begins.
     #[inline(always)]
     pub(crate) fn end(&self) {
@@ -128,33 +136,6 @@ impl Step {
     #[inline(always)]
     pub(crate) fn polled_task(&self) -> Option<ManuallyDrop<TaskRef>> {
         if self.is_poll.get() { self.task() } else { None }
-    }
-
-    /// Polls with another task as the current one, in no scope, and ahead of that task's step.
-    #[inline(always)]
-    pub(crate) fn ahead<R>(&self, task: &TaskRef, poll: impl FnOnce() -> R) -> R {
-        struct Around<'a> {
-            step: &'a Step,
-            task: Option<NonNull<Header>>,
-            scope: Option<NonNull<Frame>>,
-            is_ahead: bool,
-        }
-        impl Drop for Around<'_> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                self.step.task.set(self.task);
-                self.step.scope.set(self.scope);
-                self.step.is_ahead.set(self.is_ahead);
-            }
-        }
-
-        let _around = Around {
-            step: self,
-            task: self.task.replace(Some(task.address())),
-            scope: self.scope.take(),
-            is_ahead: self.is_ahead.replace(true),
-        };
-        poll()
     }
 
     /// Whether the current poll is ahead of its task's step.
@@ -243,16 +224,6 @@ impl Step {
     pub(crate) fn watch_from_now(&self) {
         self.pending.borrow_mut().clear();
         self.branch.set(None);
-    }
-
-    /// Notes a cause of the task that came up, and woke the task, while another task was the
-    /// current one.
-    #[cold]
-    pub(crate) fn cause_came_up_ahead(&self, was_watched: bool) {
-        if !was_watched {
-            self.watch();
-        }
-        self.count_wake();
     }
 
     /// Counts a wake of the task.

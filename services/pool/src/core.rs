@@ -140,6 +140,8 @@ pub(crate) struct Core<M: Manager> {
     keeper_called: Cell<bool>,
     /// Whether the kernel has refused a task, since it is being shut down.
     is_refused: Cell<bool>,
+    /// Whether waiters are being served.
+    is_serving: Cell<bool>,
     /// Where `close` waits.
     pub(crate) ends: WaitQueue,
 }
@@ -224,6 +226,7 @@ impl<M: Manager> Core<M> {
             keeper: WaitQueue::new(),
             keeper_called: Cell::new(false),
             is_refused: Cell::new(false),
+            is_serving: Cell::new(false),
             ends: WaitQueue::new(),
         }
     }
@@ -463,9 +466,19 @@ impl<M: Manager> Core<M> {
     /// another place than the pool's kernel, and during an unwind, leaves that to the keeper.
     #[inline]
     pub(crate) fn serve(self: &Rc<Self>) {
-        if !self.state.borrow().waiters.is_empty() {
-            self.serve_waiters();
+        struct Serving<'a>(&'a Cell<bool>);
+        impl Drop for Serving<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
         }
+
+        // Work that ends at once, inside of this, leaves the rest to the loop that has begun it.
+        if self.state.borrow().waiters.is_empty() || self.is_serving.replace(true) {
+            return;
+        }
+        let _serving = Serving(&self.is_serving);
+        self.serve_waiters();
     }
 
     fn serve_waiters(self: &Rc<Self>) {

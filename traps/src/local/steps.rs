@@ -147,13 +147,11 @@ impl Local {
         }
         // The poll is a part of the task's next step: a cancel from now on is an interruption.
         task.flags().set(Flags::STEPPED);
-        let was_watched = around.is_watched();
-        let mut cx = Context::from_waker(Waker::noop());
-        let polled = self.step.ahead(task, || future.poll(&mut cx));
-        if around.flags().has(Flags::CAUSE) {
-            self.step.cause_came_up_ahead(was_watched);
-        }
-        polled
+        let number = self.step.number();
+        self.share_quotas(|left| {
+            self.step.begin_ahead(task, number, self.moments.last(), left);
+            future.poll(&mut Context::from_waker(Waker::noop()))
+        })
     }
 
     /// Has a combinator poll a wait again that was polled ahead, and so is parked nowhere.
@@ -322,7 +320,8 @@ impl TaskRef {
     ///
     /// * The task is the current one, with its number, name and locals, and in none of the scopes
     ///   around. So neither an interruption nor a deadline of the task around reaches the future.
-    /// * No trap is executed: it returns `Pending`, and begins in the step of the task that goes on
+    /// * No trap is executed that is polled by the waker of this poll, or by that of a combinator
+    ///   inside: it returns `Pending`, and begins in the step of the task that goes on
     ///   with the future. A scope is opened, and its deadline counts from here.
     /// * The waker of the poll does nothing. A foreign future that keeps it gets the task's own at
     ///   its next poll. The wakers of combinators inside are called after the current step, for the

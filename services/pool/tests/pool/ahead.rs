@@ -355,3 +355,64 @@ async fn a_verification_that_does_not_wait_costs_no_step() {
         assert_eq!(Lease::uses(&lease) + 1, pool.stats().lent);
     }
 }
+
+/// Verifications that fail at once end one after the other, and not one inside the other.
+#[pikake::sim(seeds = 1)]
+async fn many_stale_objects_are_found_by_one_caller() {
+    struct Stale(bool);
+    impl Manager for Stale {
+        type Object = u32;
+        type Error = std::io::Error;
+
+        async fn create(&self) -> std::io::Result<u32> {
+            Ok(7)
+        }
+
+        async fn verify(&self, _: &mut u32) -> std::io::Result<()> {
+            if self.0 { Err(std::io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+        }
+    }
+    const MANY: usize = 1_000;
+    let pool = Pool::builder(Stale(true)).limit(MANY).verify(Verify::Always).build();
+    for object in 0..MANY {
+        pool.add(object as u32).unwrap();
+    }
+    let got = pool.get().await;
+    assert!(got.is_err(), "a new object is stale, too");
+    assert_eq!((pool.stats().idle, pool.stats().verify_failures), (0, MANY as u64 + 1));
+}
+
+/// A cleaning that cancels the holder, and panics: the holder still learns of the cancel.
+#[pikake::sim(seeds = 10)]
+async fn a_cleaning_that_cancels_its_caller_and_panics_loses_no_wake() {
+    struct Cancels(Rc<RefCell<Option<pikake::traps::TaskRef>>>);
+    impl Manager for Cancels {
+        type Object = u32;
+        type Error = Infallible;
+
+        async fn create(&self) -> Result<u32, Infallible> {
+            Ok(7)
+        }
+
+        async fn clean(&self, _: &mut u32) -> Result<(), Infallible> {
+            let Some(task) = self.0.borrow_mut().take() else { return Ok(()) };
+            task.request_cancel(Interrupted::cancelled("by the cleaning"));
+            panic!("the cleaning");
+        }
+    }
+    let holder = Rc::new(RefCell::new(None));
+    let pool = Pool::new(Cancels(holder.clone()), 1);
+    let is_polled_again = Rc::new(Cell::new(false));
+    let polled = is_polled_again.clone();
+    let task = spawn(async move {
+        let lease = pool.get().await.unwrap();
+        holder.replace(Some(current().task_ref().clone()));
+        drop(lease);
+        let mut is_first = true;
+        poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) })
+            .await;
+        polled.set(true);
+    });
+    sleep(10 * MS).await.unwrap();
+    assert!(is_polled_again.get() && task.is_finished());
+}
