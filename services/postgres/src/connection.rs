@@ -206,11 +206,6 @@ impl Config {
 /// to clean up.
 async fn drive(mut driver: Box<dyn Driver>, line: Rc<Line>) {
     let driven = poll_fn(|cx| {
-        if line.resets.take_new() {
-            // Behind the tasks that are ready, one of which may have the next statement.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         loop {
             let polled = driver.poll_message(cx);
             // The server's report to a reset says more than the end of the stream behind it.
@@ -405,9 +400,6 @@ impl Connection {
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
         on_interrupt: OnInterrupt,
     ) -> Result<T, Error> {
-        let request = pin!(request);
-        // A text such as `ROLLBACK; SELECT 1` would run although the reset has failed.
-        self.line.resets.over().await?;
         self.request(request, on_interrupt).await
     }
 
@@ -417,10 +409,6 @@ impl Connection {
         on_interrupt: OnInterrupt,
     ) -> Result<T, Error> {
         self.settle().await.map_err(Error::before)?;
-        if self.left.running.get() > 0 {
-            // The one that runs could be a `ROLLBACK`.
-            self.line.resets.over().await?;
-        }
         self.perform(request, on_interrupt).await
     }
 
@@ -435,7 +423,7 @@ impl Connection {
 
     /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
-        self.left.is_broken.get() || self.client.is_closed()
+        self.left.is_broken.get() || self.line.resets.has_failed() || self.client.is_closed()
     }
 
     /// Ends the connection. A statement that still runs is cancelled; a `COMMIT` is awaited, and so
@@ -445,8 +433,7 @@ impl Connection {
     ///
     /// If a running statement could not be cancelled; the connection has ended then, too.
     pub async fn close(self) -> Result<(), Error> {
-        self.settle().await?;
-        Ok(self.line.resets.over().await?)
+        self.settle().await
     }
 
     async fn prepared<T>(
@@ -501,15 +488,7 @@ impl Connection {
                     self.left.has_reached(running.number);
                 }
                 running.end();
-                let result = result.map_err(|error| self.failed(error));
-                match self.line.resets.has_failed() {
-                    true => {
-                        let is_refused = result.is_err_and(|error| error.as_db_error().is_some());
-                        let fate = if is_refused { Fate::Undone } else { Fate::Unknown };
-                        Err(Error::Lost { why: self.end(), fate })
-                    }
-                    false => result,
-                }
+                result.map_err(|error| self.failed(error))
             }
             Err(why) => {
                 self.left.is_unsure.set(true);
@@ -567,19 +546,21 @@ impl Connection {
         })
     }
 
-    /// Asks the server to cancel what runs, but not a reset. If this fails or is dropped, a request
-    /// may still be under way, and the connection is not used again.
+    /// Asks the server to cancel what runs. If this fails or is dropped, a request may still be
+    /// under way, and the connection is not used again.
     async fn cancel(&self) -> Result<(), Error> {
-        self.line.resets.over().await?;
         let was_broken = self.left.is_broken.replace(true);
         cancel(&self.config, &self.server, &self.client.cancel_token()).await?;
         self.left.is_broken.set(was_broken);
         Ok(())
     }
 
-    /// Removes what earlier statements have left: ends a statement that still runs, and rolls
-    /// transactions back.
+    /// Removes what earlier statements, and the last holder, have left: waits for the end of a
+    /// reset, ends a statement that still runs, and rolls transactions back.
     pub(crate) async fn settle(&self) -> Result<(), Error> {
+        if self.line.resets.is_under_way() {
+            Box::pin(self.line.resets.over()).await?;
+        }
         let left = &self.left;
         let is_settled = left.abandoned.get().is_none() && left.transaction.get().is_none();
         if is_settled && !self.settling.is_locked() {
@@ -776,7 +757,6 @@ impl Connection {
             return Err(Error::lost(None));
         }
         if self.needs_reset() {
-            self.line.resets.over().await?;
             let begun = self.line.resets.begin(self.client.clone(), self.seen.has_prepared.take());
             begun.map_err(|error| self.failed(error))?;
         }

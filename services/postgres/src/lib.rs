@@ -43,8 +43,8 @@
 //! * An open transaction is rolled back. The server's messages tell whether one is open, so this
 //!   holds for a `BEGIN` that was interrupted half-way, and for one in a string.
 //! * The session is reset as by `DISCARD ALL`, and keeps the statements that the connection itself
-//!   has prepared: see [`Reset`]. Nobody waits for the reset: the pool sends it when the lease is
-//!   dropped, and the next statement follows it.
+//!   has prepared: see [`Reset`]. The pool sends the reset when the lease is dropped, and does not
+//!   wait for its answer.
 //!
 //! # Prepared statements
 //!

@@ -35,9 +35,10 @@ use crate::pool::{Lease, Manager, Pool};
 /// or copy are refused ([`Error::Config`]): `BEGIN`, `COMMIT`, `SAVEPOINT`, `SET`, `LISTEN`,
 /// `PREPARE`, `DECLARE`, `COPY` and their like.
 ///
-/// Functions can do the same, and are not looked into. Do not call those with an effect on the
-/// session, as `set_config(…, false)` or `pg_advisory_lock`, nor create temporary tables. The
-/// connection is never reset.
+/// Functions can do the same, and so can `DO` and `CALL`, which may also commit in their middle:
+/// none of them is looked into. Do not run those with an effect on the session, as
+/// `set_config(…, false)` or `pg_advisory_lock`, nor create temporary tables (also by `SELECT …
+/// INTO TEMP`). The connection is never reset.
 ///
 /// # Cancellation
 ///

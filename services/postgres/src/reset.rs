@@ -1,12 +1,9 @@
-//! The reset of a session, for which neither the pool nor the next holder waits.
+//! The reset of a session, for which the pool does not wait.
 //!
 //! The pool's cleaning queues the reset, and the connection's driver sends it and reads its answer.
-//! The next statement follows at once: if both are queued in the same turn, they are one write.
-//!
-//! The server refuses that statement if the reset fails. The reset is a transaction of its own,
-//! from `BEGIN` to `COMMIT` in one message: the server skips the rest of the message after an
-//! error, so the transaction stays open and failed, and takes no statement but its end. The driver
-//! then closes the connection.
+//! The next holder's first statement waits for that answer, if it has not come by then. It does not
+//! follow the reset on the wire: the server runs what follows a message that has failed. If the
+//! reset fails, the connection is closed, and the statement was not sent.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -19,14 +16,14 @@ use pikake_traps::Interrupted;
 use tokio_postgres::{Client, Error};
 
 /// `DISCARD ALL` without `DEALLOCATE ALL` and `DISCARD PLANS`, so that prepared statements stay.
-const RESET: &str = "BEGIN; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
-    SELECT FROM pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; COMMIT";
+const RESET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
+    SELECT FROM pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES";
 
-/// Replaces `COMMIT` after a `PREPARE` in SQL: forgets the statements of SQL, and leaves those of
+/// Follows after a `PREPARE` in SQL: forgets the statements of SQL, and leaves those of
 /// the protocol.
-const DEALLOCATE: &str = "DO $$ DECLARE it pg_catalog.text; BEGIN \
+const DEALLOCATE: &str = "; DO $$ DECLARE it pg_catalog.text; BEGIN \
     FOR it IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql \
-    LOOP EXECUTE pg_catalog.format('DEALLOCATE %I', it); END LOOP; END $$; COMMIT";
+    LOOP EXECUTE pg_catalog.format('DEALLOCATE %I', it); END LOOP; END $$";
 
 type Request = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
@@ -36,8 +33,6 @@ pub(crate) struct Resets {
     request: RefCell<Option<Request>>,
     /// Set while no reset is under way.
     is_over: Event,
-    /// Whether the reset was queued since the driver's last step.
-    is_new: Cell<bool>,
     has_failed: Cell<bool>,
 }
 
@@ -45,31 +40,20 @@ impl Resets {
     pub(crate) fn new() -> Self {
         let is_over = Event::new().named("postgres reset");
         is_over.set();
-        Self {
-            request: RefCell::default(),
-            is_over,
-            is_new: Cell::new(false),
-            has_failed: Cell::new(false),
-        }
+        Self { request: RefCell::default(), is_over, has_failed: Cell::new(false) }
     }
 
-    /// Queues a reset. The session has no transaction, since `BEGIN` would join it.
+    /// Queues a reset. The session has no transaction.
     pub(crate) fn begin(&self, client: Rc<Client>, has_prepared: bool) -> Result<(), Error> {
         self.request.replace(Some(Box::pin(async move {
             match has_prepared {
-                true => client.batch_execute(&RESET.replace("COMMIT", DEALLOCATE)).await,
+                true => client.batch_execute(&[RESET, DEALLOCATE].concat()).await,
                 false => client.batch_execute(RESET).await,
             }
         })));
         self.is_over.clear();
-        self.is_new.set(true);
         // The first poll puts the request into the driver's queue.
         self.read()
-    }
-
-    /// Whether a reset was queued since the last call.
-    pub(crate) fn take_new(&self) -> bool {
-        self.is_new.take()
     }
 
     /// Reads the answer, as far as the driver has received it.

@@ -364,3 +364,35 @@ fn next_holder_is_clean_wherever_the_last_was_interrupted() {
         }
     });
 }
+
+/// Statements that wait for the reset together are not in each other's way.
+#[test]
+fn interruption_behind_a_reset_leaves_other_statements_alone() {
+    let Some(server) = server() else { return };
+    run(async {
+        let holder = config(server, "holder").connect().await.unwrap();
+        let watcher = config(server, "watcher").connect().await.unwrap();
+        let name = "two_behind_a_reset";
+        let pool = config(server, name).pool(1);
+        let lease = pool.get().await.unwrap();
+        lease.batch_execute("CREATE TEMP TABLE stuck (n INTEGER)").await.unwrap();
+        let schema = "SELECT nspname::TEXT FROM pg_namespace WHERE oid = pg_my_temp_schema()";
+        let schema: String = lease.query_one(schema, &[]).await.unwrap().get(0);
+        holder.batch_execute(&format!("BEGIN; LOCK TABLE {schema}.stuck")).await.unwrap();
+        drop(lease);
+        until_it_runs(&watcher, name, "DISCARD").await;
+        let lease = pool.try_get().unwrap();
+        let both = spawn(async move {
+            join(
+                timeout_after(Duration::from_millis(20), lease.execute("SELECT 1", &[])),
+                lease.execute("SELECT pg_sleep(0.1)", &[]),
+            )
+            .await
+        });
+        sleep(Duration::from_millis(100)).await.unwrap();
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        let (first, second) = both.await.unwrap();
+        first.unwrap_err();
+        assert_eq!(second.unwrap(), 1);
+    });
+}
