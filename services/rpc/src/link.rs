@@ -198,7 +198,8 @@ impl Link {
         if self.last_taken.get().is_some() {
             return Err(not_sent(CallFailure::ShuttingDown));
         }
-        let id = self.next.get();
+        // A call that the arguments' own code makes meanwhile gets the next one.
+        let id = self.next.replace(self.next.get() + 1);
         let deadline = deadline_ahead();
         let ((kind, flags), left) = head(method, metadata, deadline);
         // Other callers may call in the same turn: then the task writes all requests.
@@ -227,20 +228,21 @@ impl Link {
         if !channels.is_empty() {
             progress.set(Progress::SentWithChannels);
         }
-        if let Err(error) = put {
-            for channel in channels {
-                channel.close();
-            }
-            return Err(not_sent(match error {
-                RequestFailure::Arguments(text) => CallFailure::Encode(text),
-                RequestFailure::Packet(error @ PacketError::TooLarge { .. }) => {
-                    CallFailure::Encode(error.to_string())
+        let queued = match put {
+            Ok(end) => end,
+            Err(error) => {
+                for channel in channels {
+                    channel.close();
                 }
-                RequestFailure::Packet(error) => CallFailure::Connection(error),
-            }));
-        }
-        self.next.set(id + 1);
-        let queued = self.out.queued();
+                return Err(not_sent(match error {
+                    RequestFailure::Arguments(text) => CallFailure::Encode(text),
+                    RequestFailure::Packet(error @ PacketError::TooLarge { .. }) => {
+                        CallFailure::Encode(error.to_string())
+                    }
+                    RequestFailure::Packet(error) => CallFailure::Connection(error),
+                }));
+            }
+        };
         if progress.get() == Progress::Unsent {
             progress.set(Progress::Sent);
         }

@@ -353,12 +353,12 @@ impl Outbox {
         }
     }
 
-    /// Queues a packet, however much is queued.
+    /// Queues a packet, however much is queued. Returns its end, in the bytes of the connection.
     pub(crate) fn put<E: From<PacketError>>(
         &self,
         (kind, flags, id): (u8, u8, u64),
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<u64, E> {
         if let Some(failure) = &*self.failure.borrow() {
             return Err(match failure {
                 // A packet of the peer was too large, and not this one.
@@ -376,6 +376,7 @@ impl Outbox {
         let header = Header { kind, flags, id, length: self.last_length.get() };
         header.put(bytes);
         let body = bytes.len();
+        let before = self.queued.get();
         write(bytes)?;
         let (size, limit) = (bytes.len() - body, self.frame_limit.get());
         if size > limit {
@@ -383,9 +384,11 @@ impl Outbox {
         }
         header.set_length(size, bytes, start);
         self.last_length.set(size);
-        self.queued.set(self.queued.get() + (bytes.len() - start) as u64);
+        let length = (bytes.len() - start) as u64;
+        self.queued.set(self.queued.get() + length);
         queue.end = bytes.len();
-        Ok(())
+        // Packets that `write` has queued follow this one.
+        Ok(before + length)
     }
 
     /// Keeps back the packets that are queued from now on, until the drop of the last hold writes
@@ -448,11 +451,6 @@ impl Outbox {
 
     pub(crate) fn has_room(&self) -> bool {
         self.waiting() < self.limit as u64
-    }
-
-    /// The number of bytes that were queued.
-    pub(crate) fn queued(&self) -> u64 {
-        self.queued.get()
     }
 
     /// Whether the last of so many bytes, the end of a packet, was never begun to be written.
@@ -646,10 +644,12 @@ impl PacketWriter {
         let place = Location::caller();
         async move {
             self.0.wait_for_room(place).await.map_err(PacketError::Interrupted)?;
-            self.0.put((kind, flags, id), |bytes| {
-                bytes.extend_from_slice(body);
-                Ok(())
-            })
+            self.0
+                .put((kind, flags, id), |bytes| {
+                    bytes.extend_from_slice(body);
+                    Ok(())
+                })
+                .map(drop)
         }
     }
 
@@ -1151,6 +1151,34 @@ mod tests {
             drop(out.hold());
             assert!(!is_queued());
             assert_eq!(peer.next().await.unwrap().unwrap().id, 7);
+        });
+    }
+
+    /// The bytes of a packet that the code of another one's body has queued follow that one.
+    #[test]
+    fn a_packet_ends_before_those_that_its_body_has_queued() {
+        pikake::run(async {
+            let (here, there) = UnixStream::pair().unwrap();
+            let peer = spawn(open(there, PacketOptions::new()));
+            let (_packets, sender) = open(here, PacketOptions::new()).await.unwrap();
+            let _peer = peer.await.unwrap().unwrap();
+            let out = sender.out();
+            let _hold = out.hold();
+            let mut inner = Ok(0);
+            let outer = out.put((1, 0, 1), |bytes| {
+                bytes.extend([0; 10]);
+                inner = out.put((1, 0, 2), |bytes| {
+                    bytes.extend([0; 100]);
+                    Ok::<_, PacketError>(())
+                });
+                Ok::<_, PacketError>(())
+            });
+            let (outer, _) = (outer.unwrap(), inner.unwrap());
+            // A short write has taken the outer packet, and a byte more.
+            out.begun.set(outer + 1);
+            assert!(!out.is_unsent(outer));
+            out.begun.set(outer - 1);
+            assert!(out.is_unsent(outer));
         });
     }
 }

@@ -491,7 +491,7 @@ impl Session {
         // Other calls may end in the same turn: then the task writes all answers.
         let is_last = self.calls.borrow().len() == 1;
         let _hold = is_last.then(|| self.out.hold());
-        self.out.put((ANSWER, flags, id), write)
+        self.out.put((ANSWER, flags, id), write).map(drop)
     }
 
     /// Queues the answer of a call that has none of the service.

@@ -159,7 +159,7 @@ impl Place {
         match put {
             Err(PutFailure::Item(text)) => Err(text),
             Err(PutFailure::Packet(error @ PacketError::TooLarge { .. })) => Err(error.to_string()),
-            Ok(()) | Err(PutFailure::Packet(_)) => Ok(()),
+            Ok(_) | Err(PutFailure::Packet(_)) => Ok(()),
         }
     }
 }
