@@ -61,8 +61,7 @@ pub struct ReadBuffer {
     /// The bytes from `start` on.
     memory: Vec<u8>,
     start: usize,
-    /// The length of the last message that was handed out with its memory, and of what was before
-    /// it. The next one may be as long.
+    /// The length of the last message, and of what was before it. The next one may be as long.
     expected: usize,
     /// A read fills the buffer, and has its memory.
     is_filling: bool,
@@ -84,42 +83,41 @@ impl ReadBuffer {
         }
     }
 
-    /// Removes the first `length` bytes, and returns them. Of a long message that was read alone,
-    /// no byte is copied.
+    /// Removes the first `length` bytes, and returns them. A long message is not copied, if it has
+    /// most of the memory into which it was read.
     ///
     /// # Panics
     ///
     /// If there are fewer.
     #[track_caller]
     pub fn split_to(&mut self, length: usize) -> Bytes {
-        if length < LARGE || length < self.len() / 2 {
+        self.expected = self.start + length;
+        if length < LARGE || length < self.memory.capacity() / 2 {
             let bytes = Bytes::copy_from_slice(&self[..length]);
             self.advance(length);
             return bytes;
         }
         assert!(length <= self.len(), "at most the bytes that were read are removed");
-        let start = std::mem::take(&mut self.start);
-        self.expected = start + length;
         let rest = self.memory.split_off(self.expected);
-        Bytes::from(std::mem::replace(&mut self.memory, rest)).slice(start..)
+        let memory = std::mem::replace(&mut self.memory, rest);
+        Bytes::from(memory).slice(std::mem::take(&mut self.start)..)
     }
 
-    /// The memory, with room for a read. The buffer grows by its length, so the reads of a long
-    /// message grow too; up to `limit`, by a chunk at least.
+    /// The memory, with room for a read: for a message as long as the last one, or for as much as
+    /// there is, so the reads of a long message grow; up to `limit`, and for a chunk at least.
     fn take_memory(&mut self, limit: usize) -> Vec<u8> {
-        if self.memory.capacity() == 0 {
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.drain(..std::mem::take(&mut self.start));
+        let length = memory.len();
+        let more = length.max(self.expected.saturating_sub(length));
+        let more = more.min(limit.saturating_sub(length)).max(CHUNK);
+        if memory.capacity() == 0 && more <= CHUNK {
             return take_memory();
         }
-        if self.start > 0 {
-            self.memory.drain(..self.start);
-            self.start = 0;
+        if memory.capacity() - length < CHUNK / 2 {
+            memory.reserve_exact(more);
         }
-        let length = self.memory.len();
-        if self.memory.capacity() - length < CHUNK / 2 {
-            let more = length.max(self.expected.saturating_sub(length));
-            self.memory.reserve_exact(more.min(limit.saturating_sub(length)).max(CHUNK));
-        }
-        std::mem::take(&mut self.memory)
+        memory
     }
 }
 
@@ -220,7 +218,7 @@ impl<R> BufReader<R> {
         Self { inner, limit: DEFAULT_READ_LIMIT, buffer: RefCell::default() }
     }
 
-    /// Sets the largest piece. The reader buffers at most this and 8 KiB.
+    /// Sets the largest piece. The reader buffers at most this and 16 KiB.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self

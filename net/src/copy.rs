@@ -13,9 +13,6 @@ use crate::chunk::{give_memory, take_memory};
 use crate::error::WriteAllError;
 use crate::read_write::{Read, Write};
 
-/// The size of one read: larger reads were not faster on a loopback.
-const CHUNK: usize = 16 * 1024;
-
 /// The progress of one direction.
 #[derive(Default)]
 struct Progress {
@@ -36,7 +33,6 @@ impl Progress {
         loop {
             from.readable().await?;
             self.held = take_memory();
-            self.held.reserve(CHUNK);
             if from.read_buf(&mut self.held).await? == 0 {
                 return Ok(());
             }

@@ -55,7 +55,7 @@ pub trait Read {
 
     /// Reads some bytes behind those in a vector, waiting until there are any.
     ///
-    /// Reads as much as the vector's capacity holds; one that is full grows by 8 KiB. Returns 0 at
+    /// Reads as much as the vector's capacity holds; one that is full grows by 16 KiB. Returns 0 at
     /// the end of the stream. Sockets read into the capacity itself; by default, it is zeroed
     /// before.
     ///

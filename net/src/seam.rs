@@ -88,8 +88,7 @@ impl Socket {
 
     #[expect(unsafe_code, reason = "tokio lends uninitialized memory only so")]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let room = buffer.remaining();
-        if room == 0 {
+        if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
         let is_drained = &self.waits().is_drained;
@@ -117,6 +116,7 @@ impl Socket {
                 })
             }
         };
+        let room = if initialized == 0 { buffer.remaining() } else { initialized };
         polled.map_ok(|length| {
             is_drained.set(length < room);
             buffer.advance(length);

@@ -44,8 +44,8 @@ macro_rules! reading {
         /// Reads some bytes behind those in a vector, waiting until there are any. They need not be
         /// zeroed before.
         ///
-        /// Reads as much as the vector's capacity holds; one that is full grows by 8 KiB. Returns 0
-        /// at the end of the stream.
+        /// Reads as much as the vector's capacity holds; one that is full grows by 16 KiB. Returns
+        /// 0 at the end of the stream.
         ///
         /// # Examples
         ///

@@ -59,6 +59,11 @@ impl Waits {
 /// Sends all records, and reaches a goal.
 async fn send<S: Read + Write>(inner: &Inner<S>, goal: Goal) -> io::Result<()> {
     inner.drain().await?;
+    reach(inner, goal).await
+}
+
+/// Reaches a goal, when all records are sent. A drop loses nothing.
+async fn reach<S: Read + Write>(inner: &Inner<S>, goal: Goal) -> io::Result<()> {
     match goal {
         Goal::Nothing => Ok(()),
         Goal::Flush => inner.carrier.flush().await,
@@ -99,8 +104,11 @@ impl<S: Read + Write + 'static> TlsStream<S> {
             let (reaches, mut wait) = match self.waits.write.take() {
                 Some(wait) => wait,
                 None => {
-                    if let Poll::Ready(sent) = pin!(send(&self.inner, goal)).poll(cx) {
-                        return Poll::Ready(sent);
+                    // A write of the carrier that has to wait is not dropped: it may have written.
+                    if self.inner.try_drain()? {
+                        if let Poll::Ready(sent) = pin!(reach(&self.inner, goal)).poll(cx) {
+                            return Poll::Ready(sent);
+                        }
                     }
                     let inner = self.inner.clone();
                     let wait: Wait = Box::pin(async move { send(&inner, goal).await });

@@ -309,7 +309,9 @@ impl<S: Read + Write> Inner<S> {
     /// Whether a read needs nothing from the carrier.
     fn is_readable(&self) -> bool {
         let mut tls = self.tls.borrow_mut();
-        !self.incoming.borrow().is_empty() || plaintext(tls.reader().fill_buf()).is_some()
+        self.has_failed.get()
+            || !self.incoming.borrow().is_empty()
+            || plaintext(tls.reader().fill_buf()).is_some()
     }
 
     /// Encrypts bytes. `write` passes them to rustls.
@@ -348,7 +350,11 @@ impl<S: Read + Write> Inner<S> {
     pub(super) async fn process(&self) -> io::Result<usize> {
         let processed = {
             let (mut tls, mut incoming) = (self.tls.borrow_mut(), self.incoming.borrow_mut());
-            let length = tls.read_tls(&mut &incoming[..])?;
+            // rustls repeats its error. It must not be given an end, which it would report instead.
+            let length = match self.has_failed.get() {
+                true => 0,
+                false => tls.read_tls(&mut &incoming[..])?,
+            };
             incoming.advance(length);
             if length == 0 && !self.has_failed.get() {
                 return Ok(0);
@@ -381,23 +387,8 @@ impl<S: Read + Write> Inner<S> {
             return Err(ResourceBusy(Direction::Write).into());
         };
         let mut sending = Sending { slot: &self.outgoing, outgoing };
-        loop {
+        while self.refill(&mut sending.outgoing)? {
             let Outgoing { records, sent } = &mut sending.outgoing;
-            if *sent == records.len() {
-                *sent = 0;
-                records.clear();
-                let mut tls = self.tls.borrow_mut();
-                if !tls.wants_write() {
-                    give_memory(std::mem::take(records));
-                    return Ok(());
-                }
-                if records.capacity() == 0 {
-                    *records = take_memory();
-                }
-                while tls.wants_write() {
-                    tls.write_tls(records)?;
-                }
-            }
             match self.carrier.write(&records[*sent..]).await {
                 Ok(0) => return Err(WriteAllError::no_room(0).source),
                 Ok(length) => *sent += length,
@@ -407,6 +398,46 @@ impl<S: Read + Write> Inner<S> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Has records to send, if there are any: those that are left, or else the next of rustls.
+    fn refill(&self, outgoing: &mut Outgoing) -> io::Result<bool> {
+        let Outgoing { records, sent } = outgoing;
+        if *sent < records.len() {
+            return Ok(true);
+        }
+        *sent = 0;
+        records.clear();
+        let mut tls = self.tls.borrow_mut();
+        if !tls.wants_write() {
+            give_memory(std::mem::take(records));
+            return Ok(false);
+        }
+        if records.capacity() == 0 {
+            *records = take_memory();
+        }
+        while tls.wants_write() {
+            tls.write_tls(records)?;
+        }
+        Ok(true)
+    }
+
+    /// Sends all records that the carrier takes without a wait, and returns whether these were all.
+    #[cfg(feature = "io-traits")]
+    pub(super) fn try_drain(&self) -> io::Result<bool> {
+        let Some(outgoing) = self.outgoing.take() else { return Ok(false) };
+        let mut sending = Sending { slot: &self.outgoing, outgoing };
+        while self.refill(&mut sending.outgoing)? {
+            let Outgoing { records, sent } = &mut sending.outgoing;
+            match self.carrier.try_write(&records[*sent..]) {
+                Ok(0) => return Err(WriteAllError::no_room(0).source),
+                Ok(length) => *sent += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     async fn drain_without_waiting(&self) {

@@ -127,8 +127,8 @@ fn line_over_the_limit_is_an_error() {
             assert!(error.to_string().contains("50000 bytes"), "{error}");
         }
         // No more was kept than the limit and a chunk.
-        assert!(reader.buffered() > 50_000 && reader.buffered() <= 50_000 + 8 * 1024);
-        assert!(sent.get() <= 50_000 + 8 * 1024 + 200);
+        assert!(reader.buffered() > 50_000 && reader.buffered() <= 50_000 + 16 * 1024);
+        assert!(sent.get() <= 50_000 + 16 * 1024 + 200);
         assert!(is_limit(&reader.read_to_end().await.unwrap_err()));
         drop(reader);
         flood.await.unwrap();
@@ -514,5 +514,21 @@ fn errors_convert_by_the_question_mark() {
         let error = *error.downcast::<WriteAllError>().unwrap();
         assert_eq!(error.written, 30);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
+    });
+}
+
+/// The memory of another stream's read is no reason to exceed a limit.
+#[test]
+fn readers_keep_to_their_limit_whatever_the_thread_has_read() {
+    run(async {
+        let (near, far) = MemoryStream::pair(100_000);
+        near.write_all(&[b'x'; 40_000]).await.unwrap();
+        near.write_all(b"\n").await.unwrap();
+        BufReader::new(far).read_line().await.unwrap();
+        let (near, far) = MemoryStream::pair(100_000);
+        near.write_all(&[b'x'; 60_000]).await.unwrap();
+        let reader = BufReader::new(far).limit(10);
+        assert!(is_limit(&reader.read_line().await.unwrap_err()));
+        assert!(reader.buffered() <= 10 + 16 * 1024, "{} bytes", reader.buffered());
     });
 }

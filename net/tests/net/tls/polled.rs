@@ -10,7 +10,8 @@ use std::task::Poll;
 use futures::future::{Either, join, ready, select};
 use pikake::net::tls::TlsStream;
 use pikake::net::{
-    self, MemoryStream, Read, SendIo, TcpListener, TcpStream, UnixStream, Write, interruption,
+    self, BufReader, MemoryStream, Read, SendIo, TcpListener, TcpStream, UnixStream, Write,
+    interruption,
 };
 use pikake::sim::Runs;
 use pikake::testing::interrupt_everywhere;
@@ -446,5 +447,44 @@ fn empty_buffers_do_not_wait() {
         });
         assert!(matches!(read.await, Poll::Ready(Ok(0))));
         assert_eq!(client.write(&[]).await.unwrap(), 0);
+    });
+}
+
+/// A carrier that may have written what a dropped write was given: no write is made twice.
+#[test]
+fn polled_tls_in_tls_is_whole_where_writes_wait() {
+    run(async {
+        let (one, other) = MemoryStream::pair(1000);
+        let (one, other) = over(one, other).await;
+        let (mut client, mut server) = over(one, other).await;
+        let sent = data(100_000);
+        let writer = spawn(async move {
+            AsyncWriteExt::write_all(&mut client, &sent).await.unwrap();
+            AsyncWriteExt::shutdown(&mut client).await.unwrap();
+        });
+        let mut received = Vec::new();
+        AsyncReadExt::read_to_end(&mut server, &mut received).await.unwrap();
+        assert!(received == data(100_000), "{} bytes came", received.len());
+        writer.await.unwrap();
+    });
+}
+
+#[test]
+fn error_of_an_invalid_record_is_repeated_at_once() {
+    run(async {
+        let (one, other) = MemoryStream::pair(10_000);
+        let (client, server) = over(one, other).await;
+        let mut garbage = b"\x17\x03\x03\x00\x20".to_vec();
+        garbage.extend([b'a'; 32]);
+        client.get_ref().write_all(&garbage).await.unwrap();
+        for _ in 0..3 {
+            let error = server.read(&mut [0; 10]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData);
+        }
+        let reader = BufReader::new(&server);
+        for _ in 0..3 {
+            let read = timeout_after(ms(100), reader.read_line()).await;
+            assert_eq!(read.unwrap().unwrap_err().kind(), ErrorKind::InvalidData);
+        }
     });
 }
