@@ -29,7 +29,8 @@ pub enum Reset {
     /// The pool sends one message for this when the lease is dropped, so that locks are free soon,
     /// and does not wait for the answer. The next holder's first statement waits for it, if it has
     /// not come by then. If the reset fails, the connection is closed, and that statement is not
-    /// sent: its error is [`Error::Lost`] with [`Undone`](crate::Fate::Undone). An idle connection is replaced.
+    /// sent: its error is [`Error::Lost`] with [`Undone`](crate::Fate::Undone). An idle connection
+    /// is replaced.
     ///
     /// Only a connection over which its holder has sent nothing is not reset. Nothing else proves
     /// that a session is untouched: the server reports transactions and some settings, but not that
