@@ -1,7 +1,7 @@
 //! The client's process. Its lines are the answers to the lines of the program that measures.
 //!
 //! ```text
-//! closed TASKS CALLS   so many calls from each of so many tasks; then says how many seconds they took
+//! closed TASKS CALLS   `CALLS` calls from each of `TASKS` tasks; then says how many seconds they took
 //! open RATE SECONDS    so many calls a second, whether or not answers come; then says median and 99th percentile in µs
 //! idle COUNT           so many further connections, each with one call, that stay open; then says so
 //! ```
@@ -47,7 +47,7 @@ pub async fn follow<C: Caller>(address: &str) {
     }
 }
 
-/// Makes so many calls from each of so many tasks, and prints the processor time of a call in
+/// Has a number of tasks make a number of calls each, and prints the processor time of a call in
 /// nanoseconds. The server is in the same process.
 pub async fn together<C: Caller>(address: &str, tasks: usize, each: usize) {
     let caller = C::connect(address).await;

@@ -5,7 +5,7 @@
 //! rpc [ROUNDS [STACK …]]        measures, and prints tables
 //! rpc server STACK ADDRESS      a server, until it is killed
 //! rpc client STACK ADDRESS      a client; see the source for the lines it follows
-//! rpc together STACK TASKS EACH a server and a client in one thread: so many calls from each task
+//! rpc together STACK TASKS EACH a server and a client in one thread: `EACH` calls from each of `TASKS` tasks
 //! ```
 
 mod client;

@@ -22,7 +22,7 @@ pub trait Caller: Clone + 'static {
     /// Connects, and makes a call.
     async fn connect(address: &str) -> Self;
 
-    /// Makes so many calls from each of so many tasks.
+    /// Has a number of tasks make a number of calls each.
     async fn call_from_tasks(&self, tasks: usize, calls: usize);
 
     /// Starts a task that makes a call, and notes how long after `due` the answer came.

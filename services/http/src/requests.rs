@@ -93,7 +93,7 @@ impl Running {
     }
 }
 
-/// What a connection has to do at its next step.
+/// What the server wants of a connection: the connection does it in its next step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Order {
     /// To finish in a moment, or with the next request before.

@@ -307,7 +307,7 @@ impl Connection {
     ///
     /// See [`Connection`].
     pub async fn batch_execute(&self, statements: &str) -> Result<(), Error> {
-        self.text(self.client.batch_execute(statements), OnInterrupt::Cancel).await
+        self.request(self.client.batch_execute(statements), OnInterrupt::Cancel).await
     }
 
     /// Runs statements without values, and returns what each returns, as text.
@@ -316,7 +316,7 @@ impl Connection {
     ///
     /// See [`Connection`].
     pub async fn simple_query(&self, statements: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-        self.text(self.client.simple_query(statements), OnInterrupt::Cancel).await
+        self.request(self.client.simple_query(statements), OnInterrupt::Cancel).await
     }
 
     /// Prepares a statement, or finds it among those that the connection keeps.
@@ -391,16 +391,7 @@ impl Connection {
         &self,
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Error> {
-        self.text(request, OnInterrupt::CancelStream).await
-    }
-
-    /// A request that may be several statements.
-    async fn text<T>(
-        &self,
-        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
-        on_interrupt: OnInterrupt,
-    ) -> Result<T, Error> {
-        self.request(request, on_interrupt).await
+        self.request(request, OnInterrupt::CancelStream).await
     }
 
     async fn request<T>(

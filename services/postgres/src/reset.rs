@@ -19,8 +19,8 @@ use tokio_postgres::{Client, Error};
 const RESET: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; \
     SELECT FROM pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES";
 
-/// Follows after a `PREPARE` in SQL: forgets the statements of SQL, and leaves those of
-/// the protocol.
+/// Sent with it after a `PREPARE` in SQL: forgets the statements of SQL, and leaves those of the
+/// protocol.
 const DEALLOCATE: &str = "; DO $$ DECLARE it pg_catalog.text; BEGIN \
     FOR it IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql \
     LOOP EXECUTE pg_catalog.format('DEALLOCATE %I', it); END LOOP; END $$";

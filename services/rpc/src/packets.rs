@@ -453,9 +453,9 @@ impl Outbox {
         self.waiting() < self.limit as u64
     }
 
-    /// Whether the last of so many bytes, the end of a packet, was never begun to be written.
-    pub(crate) fn is_unsent(&self, queued: u64) -> bool {
-        queued > self.begun.get()
+    /// Whether no write was begun of a packet's last byte. `end` is the packet's end.
+    pub(crate) fn is_unsent(&self, end: u64) -> bool {
+        end > self.begun.get()
     }
 
     pub(crate) fn failure(&self) -> Option<PacketError> {
