@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use pikake_time::{Clock, Rate, SystemClock};
-use pikake_traps::{Graces, Quotas};
+use pikake_traps::{Graces, Peers, Quotas};
 
 use crate::driver::Driver;
 use crate::helpers::{HELPER_IDLE_EXIT, HELPER_THREADS};
@@ -57,6 +57,7 @@ pub(crate) struct Settings {
     slow_cleanup: Duration,
     helper_threads: usize,
     helper_idle_exit: Duration,
+    peers: Option<Peers>,
 }
 
 impl Default for Settings {
@@ -72,6 +73,7 @@ impl Default for Settings {
             slow_cleanup: SLOW_CLEANUP,
             helper_threads: HELPER_THREADS,
             helper_idle_exit: HELPER_IDLE_EXIT,
+            peers: None,
         }
     }
 }
@@ -102,6 +104,10 @@ impl Settings {
 
     pub(crate) fn shutdown_grace(&self) -> Duration {
         self.shutdown_grace
+    }
+
+    pub(crate) fn peers(&self) -> Option<&Peers> {
+        self.peers.as_ref()
     }
 
     pub(crate) fn limit_threads(&self, driver: &mut impl Driver) {
@@ -243,6 +249,15 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// The default is [`HELPER_IDLE_EXIT`].
     pub fn helper_idle_exit(mut self, length: Duration) -> Self {
         self.settings.helper_idle_exit = length;
+        self
+    }
+
+    /// Sets the kernels that this one belongs to. The kernel joins them when it is built.
+    ///
+    /// [`other_kernels`](crate::other_kernels) in a task of the kernel returns the others. Without
+    /// this call the kernel has no peers.
+    pub fn peers(mut self, peers: &Peers) -> Self {
+        self.settings.peers = Some(peers.clone());
         self
     }
 

@@ -12,7 +12,8 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use pikake_traps::{KernelHandle, future_wait};
+use pikake_traps::door;
+use pikake_traps::{KernelHandle, Peers, future_wait};
 
 use crate::Kernel;
 
@@ -40,20 +41,22 @@ use crate::Kernel;
 /// ```
 pub struct Kernels {
     running: Vec<(KernelHandle, Option<JoinHandle<()>>)>,
+    peers: Peers,
 }
 
 impl Kernels {
-    /// Starts `count` kernels; none if that is zero.
+    /// Starts `count` kernels; none if that is zero. They are each other's peers.
     ///
     /// # Errors
     ///
     /// The process is out of threads or descriptors.
     pub fn start(count: usize) -> io::Result<Self> {
-        let mut kernels = Self { running: Vec::new() };
+        let mut kernels = Self { running: Vec::new(), peers: Peers::new() };
         for number in 0..count {
             let (sender, receiver) = mpsc::channel();
+            let peers = kernels.peers.clone();
             let thread = thread::Builder::new().name(format!("pikake-{}", number + 1));
-            let thread = thread.spawn(move || wait_for_work(&sender))?;
+            let thread = thread.spawn(move || wait_for_work(&peers, &sender))?;
             let handle =
                 receiver.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
             kernels.running.push((handle, Some(thread)));
@@ -88,8 +91,8 @@ impl fmt::Debug for Kernels {
     }
 }
 
-fn wait_for_work(ready: &mpsc::Sender<io::Result<KernelHandle>>) {
-    let kernel = match Kernel::builder().name("waits for work").build() {
+fn wait_for_work(peers: &Peers, ready: &mpsc::Sender<io::Result<KernelHandle>>) {
+    let kernel = match Kernel::builder().name("waits for work").peers(peers).build() {
         Ok(kernel) => kernel,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -104,12 +107,25 @@ thread_local! {
     static OTHERS: RefCell<Option<Kernels>> = const { RefCell::new(None) };
 }
 
-/// The N - 1 kernels that `#[pikake::main(threads = N)]` has started beside that of `main`.
+/// The other kernels of this program: those that belong to the current kernel, without itself.
 ///
-/// The list is empty without that option, and on all threads but that of `main`. A handle may be
-/// sent to another thread.
+/// For a task of `#[pikake::main(threads = N)]` these are the N - 1 other kernels, for a task of
+/// [`Kernels`] the others of these, and for a task of a simulated host the host's other kernels. In
+/// any other kernel the list is empty. Outside a kernel the list has the N - 1 kernels that
+/// `#[pikake::main(threads = N)]` has started, on the thread of `main`. A handle may be sent to
+/// another thread.
 pub fn other_kernels() -> Vec<KernelHandle> {
-    OTHERS.with_borrow(|others| others.as_ref().map(Kernels::handles).unwrap_or_default())
+    match door::is_open() {
+        true => Peers::current().map(|peers| peers.others()).unwrap_or_default(),
+        false => {
+            OTHERS.with_borrow(|others| others.as_ref().map(Kernels::handles).unwrap_or_default())
+        }
+    }
+}
+
+/// The peers of a main kernel of this thread.
+pub(crate) fn peers_of_main() -> Option<Peers> {
+    OTHERS.with_borrow(|others| others.as_ref().map(|others| others.peers.clone()))
 }
 
 /// Ends the kernels of [`with_threads`]. For a program that exits the process before `with_threads`

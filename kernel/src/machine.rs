@@ -137,14 +137,19 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let watched = (is_watched && long_step.is_some()).then(|| watch(&pulse));
         let times_steps = watched.is_none() || !observers.is_empty();
         let is_real = driver.system().is_ok();
-        let handle = || KernelHandle::new(home.shared().clone());
         if is_real && !observers.is_empty() {
             home.time_wakes();
         }
+        let local = Local::new(home, settings.graces(clock.rate()), settings.quotas());
+        let handle = || KernelHandle::new(local.home().shared().clone());
+        if let Some(peers) = settings.peers() {
+            local.set_peers(peers);
+            peers.join(&handle());
+        }
         let listed = is_real.then(|| Listed::add(handle(), pulse.clone()));
         let machine = Self {
-            sockets: RefCell::new(Sockets::new(home.id())),
-            local: Local::new(home, settings.graces(clock.rate()), settings.quotas()),
+            sockets: RefCell::new(Sockets::new(local.home().id())),
+            local,
             pace: Pace::new(&clock, &settings, times_steps),
             clock,
             settings,

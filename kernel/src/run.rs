@@ -4,6 +4,7 @@ use std::future::Future;
 
 use pikake_traps::TaskError;
 
+use crate::kernels::peers_of_main;
 use crate::{Builder, Kernel};
 
 /// Runs a future as the main task of a fresh kernel, then shuts the kernel down.
@@ -59,10 +60,15 @@ pub fn run_on<F: Future>(kernel: Kernel, future: F) -> F::Output {
     output
 }
 
-/// Builds a kernel for a main task, and panics if the system refuses.
+/// Builds a kernel for a main task, beside the kernels of
+/// [`with_threads`](crate::with_threads), and panics if the system refuses.
 #[doc(hidden)]
 #[track_caller]
 pub fn fresh_kernel(builder: Builder) -> Kernel {
+    let builder = match peers_of_main() {
+        Some(peers) => builder.peers(&peers),
+        None => builder,
+    };
     match builder.build() {
         Ok(kernel) => kernel,
         Err(error) => panic!("no kernel could be made: {error}"),

@@ -42,6 +42,7 @@ mod names;
 mod on_kernels;
 mod outside;
 mod panic_place;
+mod peers;
 mod place_cell;
 mod queue;
 mod reply;
@@ -83,6 +84,7 @@ pub use outside::{
     is_closing, random, start_thread, system, system_random, system_thread, wall_time,
 };
 pub use panic_place::note_panic_places;
+pub use peers::Peers;
 pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};
 pub use reply::{Replied, Reply};

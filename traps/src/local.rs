@@ -17,7 +17,7 @@
 //! [`Local::notify`] runs no user code; [`Local::call_wakers`] does.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::io;
 use std::ptr::{self, NonNull};
@@ -34,6 +34,7 @@ use crate::inspect_trait::Inspect;
 use crate::interrupt::Interrupted;
 use crate::kind::TrapKind;
 use crate::names::{KernelId, WaitKey};
+use crate::peers::Peers;
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
@@ -204,6 +205,8 @@ pub struct Local {
     /// seeded.
     pub(crate) generator: Cell<Option<u64>>,
     pub(crate) wakers: Wakers,
+    /// The kernels that this one belongs to. Set once, if at all.
+    peers: OnceCell<Peers>,
     /// What other files keep for the kernel: one value of a type.
     extensions: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -224,6 +227,7 @@ impl Local {
             sub_waits: SubWaits::default(),
             generator: Cell::new(None),
             wakers: Wakers::default(),
+            peers: OnceCell::new(),
             extensions: RefCell::default(),
         }
     }
@@ -237,6 +241,16 @@ impl Local {
     #[inline(always)]
     pub(crate) fn id(&self) -> KernelId {
         self.id
+    }
+
+    /// Sets the kernels that this one belongs to. Only the first call has an effect.
+    pub fn set_peers(&self, peers: &Peers) {
+        // The error is the peers of a second call.
+        drop(self.peers.set(peers.clone()));
+    }
+
+    pub(crate) fn peers(&self) -> Option<&Peers> {
+        self.peers.get()
     }
 
     pub(crate) fn graces(&self) -> Graces {

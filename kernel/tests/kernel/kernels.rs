@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use pikake::net::{TcpListener, TcpStream, serve};
 use pikake::{
-    Kernels, TaskError, on_kernels, other_kernels, sleep, spawn, timed, timeout_after, yield_now,
+    KernelHandle, Kernels, TaskError, on_kernels, other_kernels, sleep, spawn, timed,
+    timeout_after, yield_now,
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -277,4 +278,31 @@ fn dropped_call_cancels_all_kernels() {
         call.abort();
         receive(2, &ends).await;
     });
+}
+
+#[test]
+fn other_kernels_are_peers_without_the_caller() {
+    #[pikake::main(threads = 3)]
+    async fn main() {
+        let own = KernelHandle::current().id();
+        let others: Vec<_> = other_kernels().iter().map(KernelHandle::id).collect();
+        for (number, kernel) in other_kernels().iter().enumerate() {
+            let seen = kernel
+                .call(|| async {
+                    let others = other_kernels();
+                    others.iter().map(KernelHandle::id).collect::<Vec<_>>()
+                })
+                .await
+                .unwrap();
+            assert_eq!(seen, [others[1 - number], own], "the main kernel is built last");
+        }
+        // Kernels that the program starts are peers of each other alone.
+        let own_kernels = Kernels::start(2).unwrap();
+        let count = own_kernels.handles()[0].call(|| async { other_kernels().len() });
+        assert_eq!(count.await.unwrap(), 1);
+        assert_eq!(other_kernels().len(), 2);
+    }
+
+    main();
+    assert!(pikake::run(async { other_kernels().is_empty() }));
 }

@@ -1,0 +1,33 @@
+//! The members of [`Peers`] as handles, and the peers of the current kernel.
+
+use super::Peers;
+use crate::door;
+use crate::handle::KernelHandle;
+
+impl Peers {
+    /// Adds a kernel. A kernel that is a member already stays where it is in the list.
+    pub fn join(&self, kernel: &KernelHandle) {
+        let mut members = self.members();
+        if members.iter().all(|home| home.id() != kernel.id()) {
+            members.push(kernel.home().clone());
+        }
+    }
+
+    /// The members, in the order of their joining.
+    pub fn handles(&self) -> Vec<KernelHandle> {
+        self.members().iter().cloned().map(KernelHandle::new).collect()
+    }
+
+    /// The members but the current kernel, in the order of their joining.
+    pub fn others(&self) -> Vec<KernelHandle> {
+        let mut handles = self.handles();
+        handles.retain(|kernel| Some(kernel.id()) != door::current_kernel());
+        handles
+    }
+
+    /// The peers that the current kernel was built with; `None` outside a kernel, and in a kernel
+    /// that was built without.
+    pub fn current() -> Option<Self> {
+        door::try_with(|local| local.peers().cloned())?
+    }
+}
