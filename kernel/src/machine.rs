@@ -69,8 +69,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     queues: RefCell<Queues>,
     sockets: RefCell<Sockets<D::Socket>>,
     driver: RefCell<D>,
-    /// Tasks that the machine drops before the next step, each with the reason.
-    aborted: RefCell<VecDeque<(TaskRef, Interrupted)>>,
+    /// Tasks that the machine drops before the next step, each with its outcome.
+    aborted: RefCell<VecDeque<(TaskRef, TaskError)>>,
     /// The main tasks, that of the innermost run last: an owner may run the kernel between two
     /// turns.
     mains: RefCell<Vec<TaskRef>>,

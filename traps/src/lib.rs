@@ -45,6 +45,7 @@ mod panic_place;
 mod peers;
 mod place_cell;
 mod queue;
+mod remote;
 mod reply;
 mod scope;
 mod seen;

@@ -31,7 +31,7 @@ use crate::cell::ready::ReadyList;
 use crate::cell::reference::TaskRef;
 use crate::home::{Home, LocalHome};
 use crate::inspect_trait::Inspect;
-use crate::interrupt::Interrupted;
+use crate::interrupt::TaskError;
 use crate::kind::TrapKind;
 use crate::names::{KernelId, WaitKey};
 use crate::peers::Peers;
@@ -100,9 +100,9 @@ pub trait TrapHandler {
     /// is shut down and refuses the task.
     fn spawn(&self, task: &TaskRef, start: Start) -> bool;
 
-    /// Ends a task without another step: the kernel drops the task's future before the next step of
-    /// any task.
-    fn abort(&self, task: &TaskRef, reason: Interrupted);
+    /// Ends a task without another step, with this outcome: the kernel drops the task's future
+    /// before the next step of any task.
+    fn abort(&self, task: &TaskRef, outcome: TaskError);
 
     /// The outside, except for the clock and sockets.
     fn outside(&self) -> &dyn Outside;

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use pikake_time::{Clock, Rate, Ticks};
 use pikake_traps::inspect::Inspect;
 use pikake_traps::{
-    Addresses, Attempt, BlockingCall, Closed, Interrupted, Local, OpenSocket, Opened, Outside,
-    Parked, Reply, SocketId, Start, TaskRef, TrapHandler, TrapKind, WaitEvent, WaitKey, WaitPlace,
+    Addresses, Attempt, BlockingCall, Closed, Local, OpenSocket, Opened, Outside, Parked, Reply,
+    SocketId, Start, TaskError, TaskRef, TrapHandler, TrapKind, WaitEvent, WaitKey, WaitPlace,
     WaitQueue, Waiter,
 };
 
@@ -138,9 +138,9 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         true
     }
 
-    fn abort(&self, task: &TaskRef, reason: Interrupted) {
+    fn abort(&self, task: &TaskRef, outcome: TaskError) {
         if !task.is_ended() {
-            self.aborted.borrow_mut().push_back((task.clone(), reason));
+            self.aborted.borrow_mut().push_back((task.clone(), outcome));
             self.local.call_attention();
         }
     }

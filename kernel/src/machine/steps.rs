@@ -50,7 +50,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 self.forget(task);
             } else if task.is_ready() {
                 // Perhaps before the step, and then the task is in no list.
-                self.abort(task, Interrupted::cancelled("an observer has panicked"));
+                let why = Interrupted::cancelled("an observer has panicked");
+                self.abort(task, TaskError::Cancelled(why));
             }
         });
         let left = self.step_inside_and_show(task.clone());
@@ -84,8 +85,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(super) fn drop_aborted(&self) {
         loop {
             let aborted = self.aborted.borrow_mut().pop_front();
-            let Some((task, why)) = aborted else { return };
-            self.end(&task, TaskError::Cancelled(why));
+            let Some((task, outcome)) = aborted else { return };
+            self.end(&task, outcome);
             // The time of this drop does not count as the next step's.
             self.read_clock();
         }

@@ -21,7 +21,7 @@ use super::{Branch, Cause, Query};
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, SubWait};
 use crate::door;
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Interrupted, TaskError};
 use crate::local::Local;
 use crate::step::Step;
 use crate::wait::{Parked, WaitPlace, Waiter};
@@ -214,7 +214,7 @@ impl TaskRef {
                 return;
             }
             if !self.was_stepped() {
-                return local.kernel().abort(self, reason);
+                return local.kernel().abort(self, TaskError::Cancelled(reason));
             }
             if self.cause().is_some() {
                 return;

@@ -370,7 +370,8 @@ impl TaskRef {
 
     /// Ends the task without another step. See [`Task::abort`](crate::Task::abort).
     pub fn request_abort(&self, reason: Interrupted) {
-        door::reach(self.kernel(), |local| local.kernel().abort(self, reason));
+        let outcome = TaskError::Cancelled(reason);
+        door::reach(self.kernel(), |local| local.kernel().abort(self, outcome));
     }
 }
 

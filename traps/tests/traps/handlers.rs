@@ -244,7 +244,7 @@ impl TrapHandler for Careless {
         true
     }
 
-    fn abort(&self, _: &TaskRef, _: Interrupted) {}
+    fn abort(&self, _: &TaskRef, _: TaskError) {}
 
     fn open(&self, _: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
         Ok(Opened::One(self.socket()))
