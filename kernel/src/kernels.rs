@@ -45,13 +45,15 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Starts `count` kernels; none if that is zero. They are each other's peers.
+    /// Starts `count` kernels; none if that is zero. They are each other's peers, and those of the
+    /// current kernel, if there is one.
     ///
     /// # Errors
     ///
     /// The process is out of threads or descriptors.
     pub fn start(count: usize) -> io::Result<Self> {
-        let mut kernels = Self { running: Vec::new(), peers: Peers::new() };
+        let peers = Peers::of_current().unwrap_or_default();
+        let mut kernels = Self { running: Vec::new(), peers };
         for number in 0..count {
             let (sender, receiver) = mpsc::channel();
             let peers = kernels.peers.clone();

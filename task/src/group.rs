@@ -130,6 +130,22 @@ impl<T: 'static> TaskGroup<T> {
         unless_ended(self.member().name(name).spawn(future))
     }
 
+    /// Starts a task as a member of the group, with work that may begin on any kernel of the
+    /// process. See [`spawn_anywhere`](crate::spawn_anywhere).
+    ///
+    /// # Panics
+    ///
+    /// As for [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_anywhere<M, F>(&mut self, make: M) -> Member
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send,
+    {
+        unless_ended(self.member().spawn_anywhere(make))
+    }
+
     /// Starts a task as a daemon of the group. Joins do not wait for a daemon, and ignore its value
     /// and its errors. The end of the group cancels its daemons.
     ///

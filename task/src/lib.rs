@@ -93,5 +93,5 @@ pub use thread::spawn_thread;
 
 pub use pikake_traps::{
     Blocking, Builder, CancelFlag, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
-    blocking as run_in_thread, blocking_with as run_in_thread_with,
+    blocking as run_in_thread, blocking_with as run_in_thread_with, spawn_anywhere,
 };

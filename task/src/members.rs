@@ -152,9 +152,36 @@ impl<T: 'static> Members<T> {
     where
         F: Future<Output = T> + 'static,
     {
+        self.add(is_daemon, |report| builder.spawn(Reporting { future, report }))
+    }
+
+    /// [`spawn`](Self::spawn), for work that another kernel may begin.
+    #[track_caller]
+    pub(crate) fn spawn_anywhere<M, F>(
+        self: &Rc<Self>,
+        builder: Builder,
+        is_daemon: bool,
+        make: M,
+    ) -> Result<Member, GroupEnded>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send,
+    {
+        self.add(is_daemon, |report| {
+            builder.spawn_anywhere_in(make, |claim| Reporting { future: claim.output(), report })
+        })
+    }
+
+    #[track_caller]
+    fn add(
+        self: &Rc<Self>,
+        is_daemon: bool,
+        spawn: impl FnOnce(Report<T>) -> Task<T>,
+    ) -> Result<Member, GroupEnded> {
         let slot = self.list.borrow_mut().reserve_slot(is_daemon).ok_or(GroupEnded)?;
         let report = Report { members: self.clone(), slot };
-        let task = builder.spawn(Reporting { future, report });
+        let task = spawn(report);
         let member = Member(task.task_ref().clone());
         let mut list = self.list.borrow_mut();
         let ended = list.why.clone();

@@ -141,6 +141,26 @@ impl<'a, T: 'static> MemberBuilder<'a, T> {
     {
         self.members.spawn(self.builder, self.is_daemon, future)
     }
+
+    /// Starts the task as a member of the group, with work that may begin on any kernel of the
+    /// process. See [`spawn_anywhere`](crate::spawn_anywhere).
+    ///
+    /// # Errors
+    ///
+    /// [`GroupEnded`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn spawn_anywhere<M, F>(self, make: M) -> Result<Member, GroupEnded>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send,
+    {
+        self.members.spawn_anywhere(self.builder, self.is_daemon, make)
+    }
 }
 
 impl<T> fmt::Debug for MemberBuilder<'_, T> {

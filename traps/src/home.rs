@@ -33,9 +33,11 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use pikake_time::Ticks;
+
 use crate::interrupt::Interrupted;
 use crate::names::KernelId;
-use crate::threads::{AtomicBool, Mutex, MutexGuard, Ordering};
+use crate::threads::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// A closure on its way to a kernel's thread.
 pub type Call = Box<dyn FnOnce() + Send>;
@@ -132,6 +134,8 @@ pub struct Home {
     wake_driver: Mutex<Option<WakeDriver>>,
     /// Wakes carry the moment when they were sent.
     times_wakes: AtomicBool,
+    /// See [`late_since`](Self::late_since).
+    late_since: AtomicU64,
     /// The task cells in use on the home thread.
     cells: CellCount,
 }
@@ -194,6 +198,7 @@ impl Home {
             asleep: AtomicBool::new(false),
             wake_driver: Mutex::new(Some(Box::new(wake_driver))),
             times_wakes: AtomicBool::new(false),
+            late_since: AtomicU64::new(0),
             cells: CellCount::default(),
         };
         LocalHome { home: Arc::new(home), _here: PhantomData }
@@ -258,22 +263,21 @@ impl Home {
         Ok(())
     }
 
-    /// Wakes the driver if the kernel sleeps there, or was left by its owner.
+    /// Wakes the driver if the kernel sleeps there, or was left by its owner. Returns whether this
+    /// call has woken the driver.
     #[inline]
-    pub fn wake_if_asleep(&self) {
-        if self.asleep.load(Ordering::SeqCst) {
-            self.wake_sleeper();
-        }
+    pub fn wake_if_asleep(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst) && self.wake_sleeper()
     }
 
     #[inline(never)]
-    fn wake_sleeper(&self) {
+    fn wake_sleeper(&self) -> bool {
         if !self.asleep.swap(false, Ordering::SeqCst) {
-            return;
+            return false;
         }
-        if let Some(wake) = &*self.wake_driver() {
-            wake();
-        }
+        let wake = self.wake_driver();
+        wake.iter().for_each(|wake| wake());
+        wake.is_some()
     }
 
     fn wake_driver(&self) -> MutexGuard<'_, Option<WakeDriver>> {
@@ -296,6 +300,19 @@ impl Home {
     #[inline]
     pub(crate) fn moment_of_wake(&self) -> Option<Instant> {
         self.times_wakes.load(Ordering::Relaxed).then(Instant::now)
+    }
+
+    /// Notes the moment since which the task that is stepped next may have waited. For a kernel
+    /// with [`Peers`](crate::Peers), after each poll of its driver.
+    pub fn set_late_since(&self, since: Ticks) {
+        self.late_since.store(since.get(), Ordering::Relaxed);
+    }
+
+    /// The moment since which the kernel's tasks may have waited for their steps; `None` if the
+    /// kernel blocks in its driver, and so is on time. From any thread.
+    pub fn late_since(&self) -> Option<Ticks> {
+        let is_asleep = self.asleep.load(Ordering::Relaxed);
+        (!is_asleep).then(|| Ticks::new(self.late_since.load(Ordering::Relaxed)))
     }
 
     /// Whether there may be a message: a plain load, for the kernel.
@@ -348,6 +365,9 @@ impl Home {
         // The drop runs the driver's code, which may send a message, so the lock is free by then.
         let wake_driver = self.wake_driver().take();
         drop(wake_driver);
+        // An ended kernel is late for ever.
+        self.late_since.store(0, Ordering::Relaxed);
+        self.asleep.store(false, Ordering::SeqCst);
         let mut inbox = self.inbox();
         inbox.closed = true;
         self.waiting.store(false, Ordering::SeqCst);

@@ -47,7 +47,7 @@ impl Driver {
         self.woken.notify_one();
     }
 
-    fn falls_asleep(&self, home: &Home) -> bool {
+    pub(crate) fn falls_asleep(&self, home: &Home) -> bool {
         self.sleeps.fetch_add(1, Ordering::SeqCst);
         home.fall_asleep()
     }
@@ -68,7 +68,7 @@ impl Driver {
         home.wake_up();
     }
 
-    fn wait(&self, may_block: bool) {
+    pub(crate) fn wait(&self, may_block: bool) {
         let mut is_woken = self.is_woken.lock().unwrap();
         while may_block && !*is_woken {
             is_woken = self.woken.wait(is_woken).unwrap();

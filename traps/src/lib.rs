@@ -39,6 +39,7 @@ mod local;
 mod mark;
 mod memory;
 mod names;
+mod offer;
 mod on_kernels;
 mod outside;
 mod panic_place;
@@ -80,12 +81,13 @@ pub use kind::{TrapKind, TrapName};
 pub use local::{Graces, Local, Outside, Start, TrapHandler};
 pub use mark::TaskMark;
 pub use names::{KernelId, TaskId, WaitKey};
+pub use offer::{Claim, Taken, should_offer, spawn_anywhere};
 pub use on_kernels::on_kernels;
 pub use outside::{
     is_closing, random, start_thread, system, system_random, system_thread, wall_time,
 };
 pub use panic_place::note_panic_places;
-pub use peers::Peers;
+pub use peers::{LATE, Peers};
 pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};
 pub use reply::{Replied, Reply};

@@ -1,17 +1,37 @@
 //! The kernels of one process, or of one simulated host, as a value that each of them is built
-//! with.
+//! with, and the work that they offer to each other.
+//!
+//! An offer is in one map, behind one lock. Whoever removes it has it: an idle kernel, which takes
+//! the oldest one, or the task that made it, which begins or withdraws it.
+//!
+//! No offer is left while a kernel sleeps: a kernel announces its sleep and then looks for offers;
+//! the one that offers adds the offer and then looks for kernels that sleep. All four accesses are
+//! sequentially consistent, so at least one side sees the other (`home.rs`).
 
 mod current;
+#[cfg(all(test, pikake_shuttle))]
+mod tests;
 
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use pikake_time::{Rate, Ticks};
 
 use crate::home::Home;
+use crate::names::KernelId;
+use crate::threads::{AtomicUsize, Mutex, MutexGuard, Ordering};
+
+/// A kernel is late when the task that it steps may have waited for this long. Less than people
+/// notice, and much longer than work takes to cross to another kernel.
+pub const LATE: Duration = Duration::from_millis(1);
 
 /// The kernels that belong together: those of one process, or of one simulated host.
 ///
-/// Clones share the list of members. A kernel joins when it is built with
-/// `Builder::peers`, and stays a member after its end.
+/// Clones share the list of members. A kernel joins when it is built with `Builder::peers`, or when
+/// it starts others (`Kernels::start`).
 ///
 /// # Examples
 ///
@@ -33,6 +53,25 @@ pub struct Peers(Arc<Shared>);
 struct Shared {
     /// In the order of their joining.
     members: Mutex<Vec<Arc<Home>>>,
+    offers: Mutex<Offers>,
+    /// The number of offers. Changed with the offers locked.
+    offer_count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Offers {
+    /// The key of the next offer.
+    next: u64,
+    map: BTreeMap<u64, Box<dyn Offered>>,
+}
+
+/// Work that has not begun.
+pub(crate) trait Offered: Send {
+    /// Begins the work, in a task of the current kernel.
+    fn begin(self: Box<Self>);
+
+    /// The work, for the task that has offered it.
+    fn into_work(self: Box<Self>) -> Box<dyn Any>;
 }
 
 impl Peers {
@@ -44,6 +83,50 @@ impl Peers {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<Home>>> {
         // No code that can panic runs under the lock, so the list behind a poisoned lock is whole.
         self.0.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a member other than `own` is on time.
+    pub(crate) fn has_time(&self, own: KernelId, now: Ticks, rate: Rate) -> bool {
+        let late = rate.ticks_ceil(LATE);
+        let is_on_time =
+            |home: &Arc<Home>| home.late_since().is_none_or(|since| now.since(since) < late);
+        self.members().iter().any(|home| home.id() != own && is_on_time(home))
+    }
+
+    /// Adds an offer, and wakes a member that sleeps. Returns the offer's key.
+    pub(crate) fn offer(&self, work: Box<dyn Offered>) -> u64 {
+        let key = self.change_offers(|offers| {
+            offers.next += 1;
+            offers.map.insert(offers.next, work);
+            offers.next
+        });
+        let members = self.members();
+        // A kernel that offers does not sleep.
+        members.iter().any(|home| home.wake_if_asleep());
+        key
+    }
+
+    /// Takes an offer back. `None`: a kernel has taken it.
+    pub(crate) fn withdraw(&self, key: u64) -> Option<Box<dyn Offered>> {
+        self.change_offers(|offers| offers.map.remove(&key))
+    }
+
+    /// The oldest offer.
+    pub(crate) fn take(&self) -> Option<Box<dyn Offered>> {
+        let mut take = || self.change_offers(|offers| offers.map.pop_first());
+        self.has_offers().then(&mut take)?.map(|(_, work)| work)
+    }
+
+    pub(crate) fn has_offers(&self) -> bool {
+        self.0.offer_count.load(Ordering::SeqCst) > 0
+    }
+
+    fn change_offers<R>(&self, change: impl FnOnce(&mut Offers) -> R) -> R {
+        // No user code runs under the lock, so the map behind a poisoned lock is whole.
+        let mut offers = self.0.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut offers);
+        self.0.offer_count.store(offers.map.len(), Ordering::SeqCst);
+        result
     }
 }
 

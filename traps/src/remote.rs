@@ -51,7 +51,7 @@ impl<T> Remote<T> {
     /// Asks the future to end. The second call does nothing.
     pub(crate) fn cancel(&mut self, why: &Interrupted) {
         if let Some(cancel) = self.cancel.take() {
-            cancel.send(why.clone());
+            cancel.send(passed_on(why));
         }
     }
 
@@ -92,7 +92,7 @@ impl<T> Visitor<T> {
             }
             if let Some(Poll::Ready(order)) = poll_if_some(&mut cancelled, cx) {
                 cancelled = None;
-                let why = Interrupted::cancelled(order.as_ref().map_or(DROPPED, reason));
+                let why = order.unwrap_or_else(|| Interrupted::cancelled(DROPPED));
                 if make.take().is_some() {
                     return Poll::Ready(Err(TaskError::Cancelled(why)));
                 }
@@ -147,6 +147,7 @@ fn poll_if_some<F: Future + Unpin>(
     future.as_mut().map(|future| Pin::new(future).poll(cx))
 }
 
-fn reason(why: &Interrupted) -> &str {
-    why.reason().unwrap_or(TIMED_OUT)
+/// The interruption of the future for one of its caller: a deadline there is none here.
+fn passed_on(why: &Interrupted) -> Interrupted {
+    if why.is_timeout() { Interrupted::cancelled(TIMED_OUT) } else { why.clone() }
 }

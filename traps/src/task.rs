@@ -63,8 +63,8 @@ where
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `spawn` is called"]
 pub struct Builder {
-    name: Option<Box<str>>,
-    spawned_at: Option<&'static Location<'static>>,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) spawned_at: Option<&'static Location<'static>>,
     start: Start,
 }
 

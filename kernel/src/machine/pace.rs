@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use pikake_time::{Clock, Ticks};
+use pikake_traps::LATE;
 
 use crate::builder::{POLL_EVERY, Settings};
 
@@ -30,6 +31,12 @@ pub(super) struct Pace {
     /// The moment of the next poll of the driver.
     poll_due: Cell<Ticks>,
     poll_every: u64,
+    /// The moment of the last poll of the driver, or of the end of the last sleep, in a kernel with
+    /// peers.
+    polled_at: Cell<Ticks>,
+    /// The number of the step of the last task that was ready at an earlier poll.
+    batch_ends: Cell<u64>,
+    late: u64,
 }
 
 impl Pace {
@@ -47,6 +54,9 @@ impl Pace {
             poll_every_steps: settings.poll_every_steps().into(),
             poll_due: Cell::new(now.saturating_add(poll_every)),
             poll_every,
+            polled_at: Cell::new(now),
+            batch_ends: Cell::new(0),
+            late: rate.ticks_ceil(LATE),
         }
     }
 
@@ -125,5 +135,27 @@ impl Pace {
     #[inline]
     pub(super) fn put_off_poll(&self) {
         self.poll_due.set(self.last_reading.get().saturating_add(self.poll_every));
+    }
+
+    /// Notes that the kernel has slept until now.
+    pub(super) fn note_sleep(&self, now: Ticks) {
+        self.polled_at.set(now);
+    }
+
+    /// Notes a poll of the driver, after which this number of tasks is ready. If those that were
+    /// ready at an earlier poll have been stepped, returns the moment since which these may have
+    /// waited: that of the poll before, for their events may be as old.
+    pub(super) fn note_batch(&self, now: Ticks, last_step: u64, ready: u64) -> Option<Ticks> {
+        let since = self.polled_at.replace(now);
+        let is_next = last_step >= self.batch_ends.get();
+        if is_next {
+            self.batch_ends.set(last_step + ready);
+        }
+        is_next.then_some(since)
+    }
+
+    /// Whether the last poll was so long ago that an event since then may be late.
+    pub(super) fn is_poll_late(&self, now: Ticks) -> bool {
+        now.since(self.polled_at.get()) >= self.late
     }
 }

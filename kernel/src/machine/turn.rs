@@ -132,7 +132,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         self.drop_released(released);
         if self.timers.borrow().deadlines.may_be_due(now) {
-            self.wait_for_events(Some(Duration::ZERO))?;
+            self.poll_now()?;
             let show = |due| self.note_lateness(now, due);
             self.timers.borrow_mut().deadlines.pass(now, &self.local, show);
             self.local.call_wakers();
@@ -215,8 +215,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             thread::yield_now();
         }
         if self.has_work() || self.is_stopped.get() {
-            let is_due = self.steps_until_poll() == 0 || self.pace.is_poll_due();
-            return if is_due { self.wait_for_events(Some(Duration::ZERO)) } else { Ok(()) };
+            return self.poll_if_due();
+        }
+        if self.may_take_offer() || self.is_poll_late() {
+            self.poll_now()?;
+            // What other kernels offer comes after all that is this kernel's own.
+            if self.may_take_offer() && !self.has_work() {
+                self.local.take_offer();
+            }
+            return Ok(());
         }
         let until_next = self.clock.idle(self.next_deadline());
         let limit = match (limit, until_next) {
@@ -224,17 +231,54 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             (limit, until_next) => limit.or(until_next),
         };
         if limit == Some(Duration::ZERO) {
-            return self.wait_for_events(limit);
+            return self.poll_now();
         }
-        let limit = if self.home().fall_asleep() { limit } else { Some(Duration::ZERO) };
+        let may_block = self.home().fall_asleep() && !self.may_take_offer();
+        let limit = if may_block { limit } else { Some(Duration::ZERO) };
         self.pulse.sleeps();
         let result = self.wait_for_events(limit);
         self.pulse.is_back();
         self.home().wake_up();
         // The time in the driver does not count as time without a poll.
-        self.read_clock();
+        let now = self.read_clock();
         self.pace.put_off_poll();
+        self.pace.note_sleep(now);
+        self.note_batch();
         result
+    }
+
+    fn poll_if_due(&self) -> io::Result<()> {
+        let is_due = self.steps_until_poll() == 0 || self.pace.is_poll_due();
+        if is_due { self.poll_now() } else { Ok(()) }
+    }
+
+    /// Polls the driver without blocking.
+    fn poll_now(&self) -> io::Result<()> {
+        self.wait_for_events(Some(Duration::ZERO))?;
+        self.note_batch();
+        Ok(())
+    }
+
+    /// Shows the kernel's peers since when the tasks that are ready may have waited.
+    #[inline]
+    fn note_batch(&self) {
+        if !self.local.has_peers() {
+            return;
+        }
+        let (now, ready) = (self.read_clock(), self.ready_count() as u64);
+        if let Some(since) = self.pace.note_batch(now, self.local.step_number(), ready) {
+            self.home().set_late_since(since);
+        }
+    }
+
+    /// Whether events may have waited for long, in a kernel with peers. They are looked for before
+    /// the kernel blocks, so that the time since when they have waited is known.
+    fn is_poll_late(&self) -> bool {
+        self.local.has_peers() && self.pace.is_poll_late(self.read_clock())
+    }
+
+    fn may_take_offer(&self) -> bool {
+        self.local.has_offers() && !self.is_shutting_down()
     }
 
     fn wait_for_events(&self, limit: Option<Duration>) -> io::Result<()> {

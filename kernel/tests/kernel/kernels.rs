@@ -296,10 +296,12 @@ fn other_kernels_are_peers_without_the_caller() {
                 .unwrap();
             assert_eq!(seen, [others[1 - number], own], "the main kernel is built last");
         }
-        // Kernels that the program starts are peers of each other alone.
+        // Kernels that the program starts join those that it has.
         let own_kernels = Kernels::start(2).unwrap();
         let count = own_kernels.handles()[0].call(|| async { other_kernels().len() });
-        assert_eq!(count.await.unwrap(), 1);
+        assert_eq!(count.await.unwrap(), 4);
+        assert_eq!(other_kernels().len(), 4);
+        drop(own_kernels);
         assert_eq!(other_kernels().len(), 2);
     }
 

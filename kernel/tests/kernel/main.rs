@@ -14,6 +14,7 @@ mod interruption;
 mod kernels;
 mod mended_waits;
 mod observed_wakes;
+mod offers;
 mod order;
 mod panics;
 mod profile;

@@ -8,14 +8,17 @@ impl Peers {
     /// Adds a kernel. A kernel that is a member already stays where it is in the list.
     pub fn join(&self, kernel: &KernelHandle) {
         let mut members = self.members();
+        members.retain(|home| !home.is_closed());
         if members.iter().all(|home| home.id() != kernel.id()) {
             members.push(kernel.home().clone());
         }
     }
 
-    /// The members, in the order of their joining.
+    /// The members that have not ended, in the order of their joining.
     pub fn handles(&self) -> Vec<KernelHandle> {
-        self.members().iter().cloned().map(KernelHandle::new).collect()
+        let members = self.members();
+        let live = members.iter().filter(|home| !home.is_closed());
+        live.cloned().map(KernelHandle::new).collect()
     }
 
     /// The members but the current kernel, in the order of their joining.
@@ -23,6 +26,20 @@ impl Peers {
         let mut handles = self.handles();
         handles.retain(|kernel| Some(kernel.id()) != door::current_kernel());
         handles
+    }
+
+    /// The peers of the current kernel. A kernel that was built without joins new ones. `None`
+    /// outside a kernel.
+    pub fn of_current() -> Option<Self> {
+        door::try_with(|local| {
+            if let Some(peers) = local.peers() {
+                return peers.clone();
+            }
+            let peers = Self::new();
+            local.set_peers(&peers);
+            peers.join(&KernelHandle::new(local.home().shared().clone()));
+            peers
+        })
     }
 
     /// The peers that the current kernel was built with; `None` outside a kernel, and in a kernel
