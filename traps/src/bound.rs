@@ -1,13 +1,17 @@
-//! Values that are used on their own thread alone, for interfaces that demand `Send`.
+//! Values that are used in their own kernel alone, for interfaces that demand `Send`.
 //!
 //! A [`Bound`] is `Send` and `Sync` for any value inside, because only the home thread reaches the
-//! value. Every access compares two numbers:
+//! value. The home thread may have other kernels, as in a simulation, so an access compares the
+//! thread and then the kernel:
 //!
 //! ```text
-//!                  on the home thread        elsewhere
-//!   get, poll      the value                 a panic that names the value's kernel
-//!   drop           dropped                   sent home through the wake queue, dropped there;
-//!                                            leaked if the kernel has ended
+//!              on the home thread, in the         in another kernel of the     on another
+//!              value's kernel or in none          home thread                  thread
+//!
+//!   get, poll  the value                          a panic that names the value's kernel
+//!   drop       dropped                            sent home through the wake queue, dropped there;
+//!    after the                                    if the kernel has ended:
+//!    kernel    dropped                            dropped                      leaked
 //! ```
 //!
 //! # Why this is sound
@@ -17,14 +21,23 @@
 //! value nor run its destructor.
 //!
 //! 1. The value is private. Only `get`, `get_mut` and `into_inner` reach the value, and each checks
-//!    [`is_home`](Bound::is_home) first. No two threads get the same number, also if one has ended
-//!    before the other begins.
-//! 2. The destructor drops the value on the home thread. Elsewhere it moves the value's bytes into
-//!    a [`Package`], without reading them; the value is `Unpin`, so a move is sound.
+//!    [`is_home`](Bound::is_home) first, which compares the threads. No two threads get the same
+//!    number, also if one has ended before the other begins.
+//! 2. The destructor drops the value where `is_home` holds, and so on the home thread. Elsewhere it
+//!    moves the value's bytes into a [`Package`], without reading them; the value is `Unpin`, so a
+//!    move is sound.
 //! 3. A package drops the value on the home thread, and forgets the value elsewhere. So any thread
 //!    may drop a message that was not delivered.
-//! 4. No derived impl reads the value: `Debug` shows the home, and the value on the home thread
-//!    only.
+//! 4. No derived impl reads the value: `Debug` shows the home, and the value at home only.
+//!
+//! The comparison of kernels is no part of this argument. It makes a program with several kernels
+//! on one thread behave as with a thread for each. It reads the thread's door, which has no
+//! destructor, so it works in the destructor of another thread-local as well. There, and in `main`
+//! after a run, the thread is inside no kernel, and the thread alone decides.
+//!
+//! A package compares threads only. It is dropped in its kernel, or by that kernel's end, or by a
+//! sender that found the kernel ended. In the last two cases another kernel of the thread may be
+//! the current one, and no kernel is left where the value could be dropped.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -59,11 +72,13 @@ impl Thread {
     }
 }
 
-/// A value that stays on its kernel's thread, in a wrapper that may go anywhere.
+/// A value that stays in its kernel, in a wrapper that may go anywhere.
 ///
 /// For libraries that demand `Send` (and `Sync`) of values that they poll and drop on the thread
-/// where they got them: handlers of axum, connectors, timers. A use on another thread panics. A
-/// drop on another thread sends the value home, and drops it there.
+/// where they got them: handlers of axum, connectors, timers. A use on another thread, or in
+/// another kernel of the same thread, panics. A drop there sends the value home, and drops it in
+/// its kernel. On the home thread, code outside of any kernel may use and drop the value, also
+/// after the end of its kernel.
 ///
 /// A `Bound` of a future is a future. Futures are pinned in a box, see [`Bound::future`]; other
 /// values are stored inline.
@@ -93,7 +108,7 @@ impl Thread {
 ///
 /// # Panics
 ///
-/// When polled on another thread than its home thread.
+/// When polled on another thread, or in another kernel.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Bound<T: Unpin + 'static> {
     home: Arc<Home>,
@@ -108,11 +123,11 @@ pub struct Bound<T: Unpin + 'static> {
 unsafe impl<T: Unpin> Send for Bound<T> {}
 
 // SAFETY: another thread that borrows a `Bound` gets no reference to the value, since `get`
-// compares threads first and `Debug` uses it. The other fields are `Sync`.
+// compares threads first, by `is_home`, and `Debug` uses it. The other fields are `Sync`.
 unsafe impl<T: Unpin> Sync for Bound<T> {}
 
 impl<T: Unpin> Bound<T> {
-    /// Binds a value to the current kernel's thread.
+    /// Binds a value to the current kernel.
     ///
     /// # Panics
     ///
@@ -123,16 +138,18 @@ impl<T: Unpin> Bound<T> {
         Self { home, thread: Thread::current(), value: Some(value) }
     }
 
-    /// Whether this is the value's home thread.
+    /// Whether the value may be used here: on its home thread, inside its kernel or outside of any
+    /// kernel.
     pub fn is_home(&self) -> bool {
-        Thread::current() == self.thread
+        let is_own = |kernel| kernel == self.home.id();
+        Thread::current() == self.thread && door::current_kernel().is_none_or(is_own)
     }
 
     /// The value.
     ///
     /// # Panics
     ///
-    /// On another thread than the value's own.
+    /// Where [`is_home`](Self::is_home) is `false`.
     #[track_caller]
     pub fn get(&self) -> &T {
         self.check();
@@ -143,7 +160,7 @@ impl<T: Unpin> Bound<T> {
     ///
     /// # Panics
     ///
-    /// On another thread than the value's own.
+    /// Where [`is_home`](Self::is_home) is `false`.
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
         self.check();
@@ -154,7 +171,7 @@ impl<T: Unpin> Bound<T> {
     ///
     /// # Panics
     ///
-    /// On another thread than the value's own; the value is then sent home and dropped.
+    /// Where [`is_home`](Self::is_home) is `false`; the value is then sent home and dropped.
     #[track_caller]
     pub fn into_inner(mut self) -> T {
         self.check();
@@ -165,15 +182,15 @@ impl<T: Unpin> Bound<T> {
     fn check(&self) {
         assert!(
             self.is_home(),
-            "a value that belongs to the thread of kernel {} was used on another thread: use the \
-             value in a task of that kernel",
+            "a value that belongs to the thread of kernel {} was used on another thread, or in \
+             another kernel: use the value in a task of that kernel",
             self.home.id()
         );
     }
 }
 
 impl<F: Future + 'static> Bound<Pin<Box<F>>> {
-    /// Binds a future to the current kernel's thread.
+    /// Binds a future to the current kernel.
     ///
     /// # Panics
     ///

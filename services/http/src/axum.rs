@@ -90,11 +90,11 @@ use crate::peer;
 ///
 /// # Panics
 ///
-/// When the value is used on another thread than the one that made it.
+/// When the value is used on another thread than the one that made it, or in another kernel.
 pub struct Local<T: 'static>(Arc<Bound<Box<T>>>);
 
 impl<T> Local<T> {
-    /// Binds a value to the current kernel's thread.
+    /// Binds a value to the current kernel.
     ///
     /// # Panics
     ///

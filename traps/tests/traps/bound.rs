@@ -1,4 +1,4 @@
-//! Values bound to their thread: usable at home, refused elsewhere, and always dropped at home.
+//! Values bound to their kernel: usable at home, refused elsewhere, and always dropped at home.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,9 @@ use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::thread::{self, ThreadId};
 
-use pikake::{Bound, Kernel, future_wait, sleep, spawn};
+use pikake::traps::KernelId;
+use pikake::traps::door::current_kernel;
+use pikake::{Bound, Kernel, TaskError, future_wait, sleep, spawn, yield_now};
 
 use crate::support::ms;
 
@@ -160,4 +162,101 @@ fn task_of_another_thread_carries_a_value_home() {
         let task = spawn(async move { *receiver.await.unwrap().into_inner() });
         assert_eq!(task.await.unwrap(), 7);
     });
+}
+
+#[test]
+fn bound_value_panics_in_another_kernel_of_its_thread() {
+    let (home, other) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let bound = home.run(async { Bound::new(Rc::new(7)) });
+    assert!(bound.is_home(), "outside of any kernel the thread decides");
+    assert_eq!(**bound.get(), 7);
+    other.run(async {
+        assert!(!bound.is_home());
+        assert!(format!("{bound:?}").contains("on the thread of kernel"));
+        let used = catch_unwind(AssertUnwindSafe(|| **bound.get()));
+        let message = used.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("belongs to the thread of kernel"), "{message}");
+        assert!(message.contains("or in another kernel"), "{message}");
+    });
+    home.run(async { assert_eq!(**bound.get(), 7) });
+}
+
+#[test]
+fn future_panics_when_polled_in_another_kernel() {
+    let (home, other) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let nap = home.enter(|| Bound::future(sleep(ms(1)))).unwrap();
+    let outcome = other.run(async move { spawn(nap).await });
+    assert!(matches!(outcome, Err(TaskError::Panicked(_))), "{outcome:?}");
+    assert_eq!((home.wait_count(), other.wait_count()), (0, 0));
+}
+
+/// Writes down in which kernel it was dropped.
+struct DroppedIn(Rc<RefCell<Vec<Option<KernelId>>>>);
+
+impl Drop for DroppedIn {
+    fn drop(&mut self) {
+        self.0.borrow_mut().push(current_kernel());
+    }
+}
+
+#[test]
+fn value_dropped_in_another_kernel_is_dropped_in_its_own() {
+    let (home, other) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let dropped = Rc::default();
+    let bound = home.run(async { Bound::new(DroppedIn(Rc::clone(&dropped))) });
+    other.run(async move { drop(bound) });
+    assert!(dropped.borrow().is_empty(), "it is on its way");
+    home.run(async { yield_now().await.unwrap() });
+    assert_eq!(*dropped.borrow(), [Some(home.handle().id())]);
+}
+
+/// Also if that kernel ends first: its thread is the right one.
+#[test]
+fn value_on_its_way_home_is_dropped_with_its_kernel() {
+    let (home, other) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let dropped = Rc::default();
+    let [one, two] =
+        home.run(async { [(); 2].map(|()| Bound::new(DroppedIn(Rc::clone(&dropped)))) });
+    let id = home.handle().id();
+    other.run(async move { drop(one) });
+    drop(home);
+    assert_eq!(*dropped.borrow(), [Some(id)]);
+    other.run(async move { drop(two) });
+    assert_eq!(*dropped.borrow(), [Some(id), Some(other.handle().id())]);
+}
+
+/// A kernel that is dropped inside another one cannot be entered.
+#[test]
+fn values_of_a_kernel_that_ends_in_another_are_dropped() {
+    let (home, other) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let dropped = Rc::default();
+    home.run(async {
+        let bound = Bound::new(DroppedIn(Rc::clone(&dropped)));
+        spawn(async move {
+            let _bound = bound;
+            std::future::pending::<()>().await;
+        })
+        .detach();
+        yield_now().await.unwrap();
+    });
+    other.run(async move { drop(home) });
+    assert_eq!(dropped.borrow().len(), 1);
+}
+
+#[test]
+fn value_in_a_thread_local_is_dropped_at_the_end_of_the_thread() {
+    thread_local! {
+        static KEPT: RefCell<Option<Bound<DroppedThen>>> = const { RefCell::new(None) };
+    }
+    struct DroppedThen(mpsc::Sender<Option<KernelId>>);
+    impl Drop for DroppedThen {
+        fn drop(&mut self) {
+            self.0.send(current_kernel()).unwrap();
+        }
+    }
+    let (sender, receiver) = mpsc::channel();
+    elsewhere(move || {
+        pikake::run(async move { KEPT.set(Some(Bound::new(DroppedThen(sender)))) });
+    });
+    assert_eq!(receiver.iter().collect::<Vec<_>>(), [None]);
 }
