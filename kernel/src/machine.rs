@@ -248,6 +248,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Announces that the owner has left the kernel. Present work and each later message then wake
     /// the driver, so a foreign loop that watches the driver sees them.
     pub(crate) fn owner_left(&self) {
+        self.home().set_late_since(Ticks::ZERO);
         self.home().owner_left();
         if self.has_work() {
             self.home().wake_if_asleep();

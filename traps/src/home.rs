@@ -303,16 +303,15 @@ impl Home {
     }
 
     /// Notes the moment since which the task that is stepped next may have waited. For a kernel
-    /// with [`Peers`](crate::Peers), after each poll of its driver.
+    /// with [`Peers`](crate::Peers): after each poll of its driver; [`Ticks::MAX`] before it sleeps
+    /// there, and zero when its owner leaves it.
     pub fn set_late_since(&self, since: Ticks) {
         self.late_since.store(since.get(), Ordering::Relaxed);
     }
 
-    /// The moment since which the kernel's tasks may have waited for their steps; `None` if the
-    /// kernel blocks in its driver, and so is on time. From any thread.
-    pub fn late_since(&self) -> Option<Ticks> {
-        let is_asleep = self.asleep.load(Ordering::Relaxed);
-        (!is_asleep).then(|| Ticks::new(self.late_since.load(Ordering::Relaxed)))
+    /// The moment since which the kernel's tasks may have waited for their steps. From any thread.
+    pub fn late_since(&self) -> Ticks {
+        Ticks::new(self.late_since.load(Ordering::Relaxed))
     }
 
     /// Whether there may be a message: a plain load, for the kernel.
@@ -366,8 +365,7 @@ impl Home {
         let wake_driver = self.wake_driver().take();
         drop(wake_driver);
         // An ended kernel is late for ever.
-        self.late_since.store(0, Ordering::Relaxed);
-        self.asleep.store(false, Ordering::SeqCst);
+        self.set_late_since(Ticks::ZERO);
         let mut inbox = self.inbox();
         inbox.closed = true;
         self.waiting.store(false, Ordering::SeqCst);

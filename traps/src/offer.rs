@@ -104,8 +104,7 @@ pub fn should_offer() -> bool {
 
 fn is_late(local: &Local) -> bool {
     let kernel = local.kernel();
-    let since = local.home().late_since();
-    since.is_some_and(|since| kernel.now().since(since) >= kernel.rate().ticks_ceil(LATE))
+    kernel.now().since(local.home().late_since()) >= kernel.rate().ticks_ceil(LATE)
 }
 
 /// The kernel that has begun offered work, from the first step of the task that offered it.

@@ -88,9 +88,8 @@ impl Peers {
     /// Whether a member other than `own` is on time.
     pub(crate) fn has_time(&self, own: KernelId, now: Ticks, rate: Rate) -> bool {
         let late = rate.ticks_ceil(LATE);
-        let is_on_time =
-            |home: &Arc<Home>| home.late_since().is_none_or(|since| now.since(since) < late);
-        self.members().iter().any(|home| home.id() != own && is_on_time(home))
+        let has_time = |home: &Arc<Home>| home.id() != own && now.since(home.late_since()) < late;
+        self.members().iter().any(has_time)
     }
 
     /// Adds an offer, and wakes a member that sleeps. Returns the offer's key.

@@ -137,6 +137,11 @@ impl Pace {
         self.poll_due.set(self.last_reading.get().saturating_add(self.poll_every));
     }
 
+    /// Notes that no task is ready, so that the next ones are a batch of their own.
+    pub(super) fn end_batch(&self) {
+        self.batch_ends.set(0);
+    }
+
     /// Notes that the kernel has slept until now.
     pub(super) fn note_sleep(&self, now: Ticks) {
         self.polled_at.set(now);

@@ -217,6 +217,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if self.has_work() || self.is_stopped.get() {
             return self.poll_if_due();
         }
+        self.pace.end_batch();
         if self.may_take_offer() || self.is_poll_late() {
             self.poll_now()?;
             // What other kernels offer comes after all that is this kernel's own.
@@ -235,6 +236,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         let may_block = self.home().fall_asleep() && !self.may_take_offer();
         let limit = if may_block { limit } else { Some(Duration::ZERO) };
+        self.home().set_late_since(Ticks::MAX);
         self.pulse.sleeps();
         let result = self.wait_for_events(limit);
         self.pulse.is_back();

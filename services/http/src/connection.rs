@@ -6,6 +6,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::pace::Limits;
 use crate::request::{CLIENT_GONE, RequestService};
 use crate::requests::{Order, REQUESTS, Requests};
 use crate::stream::{Counted, Stream};
+use crate::takers::Takers;
 use crate::timer::Timer;
 
 /// Removes a connection from the open ones on drop.
@@ -39,7 +41,7 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
-        self.gate.figures.connection_closed(open.task.id());
+        self.gate.figures.connection_closed();
     }
 }
 
@@ -49,6 +51,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     handshake: H,
     peer: A,
     service: S,
+    takers: Option<Takers>,
     gate: Rc<Gate>,
     limits: Limits,
 ) where
@@ -73,10 +76,10 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     let requests = Rc::new(Requests::new(gate.figures.clone()));
     requests.is_shut.set(gate.is_shut());
     let task = current().task_ref().clone();
-    let id = task.id();
+    let _peer = gate.figures.clone().show_peer(task.id(), Arc::new(peer.clone()));
     let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
     let key = gate.list(open);
-    gate.figures.connection_opened(id, Rc::new(peer));
+    gate.figures.connection_opened();
     let _listed = ConnectionGuard { gate: gate.clone(), key };
     let served = async {
         match establish(handshake.establish(connection), &gate, limits).await? {
@@ -85,7 +88,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
                 if gate.is_shut() {
                     requests.give_order(Order::FinishSoon);
                 }
-                let service = RequestService { service, requests: requests.clone() };
+                let service = RequestService { service, takers, requests: requests.clone() };
                 serve_http(stream, service, limits).await
             }
             None => Ok(()),
@@ -203,10 +206,10 @@ impl<C: AsyncRead + Unpin> ClientEnd<C> {
         if !self.stream.is_ended() || requests.awaits_last_body(cx.waker()) || !self.is_gone(cx)? {
             return Ok(());
         }
-        for task in requests.tasks() {
+        for running in requests.all_running() {
             // A request to end would drop a handler that has not begun, so it comes a step later.
-            match task.was_stepped() {
-                true => task.request_cancel(Interrupted::cancelled(CLIENT_GONE)),
+            match running.has_begun() {
+                true => running.task.request_cancel(Interrupted::cancelled(CLIENT_GONE)),
                 false => cx.waker().wake_by_ref(),
             }
         }

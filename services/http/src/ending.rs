@@ -84,7 +84,7 @@ impl Gate {
     fn abort_all(&self) {
         let mut tasks = Vec::new();
         for (_, open) in &*self.open.borrow() {
-            tasks.extend(open.requests.tasks());
+            tasks.extend(open.requests.all_running().into_iter().map(|running| running.task));
             tasks.push(open.task.clone());
         }
         for task in tasks {

@@ -4,11 +4,15 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::StatusCode;
 use pikake_time::Ticks;
 use pikake_traps::figures::{Figure, Figures, Times};
 use pikake_traps::{TaskId, elapsed_since, now};
+
+/// The address of a client.
+pub(crate) type Peer = Arc<dyn Any + Send + Sync>;
 
 /// The classes of status codes, from 100 on.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -17,8 +21,9 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Default)]
 pub(crate) struct ServerFigures {
     connections: Cell<u64>,
-    /// The addresses of the clients, by the tasks of their connections.
-    peers: RefCell<HashMap<TaskId, Rc<dyn Any>>>,
+    /// The addresses of the clients, by the tasks of their connections, and of the requests of
+    /// other kernels.
+    peers: RefCell<HashMap<TaskId, Peer>>,
     running: Cell<u64>,
     responses: [Cell<u64>; CLASSES.len()],
     unanswered: Cell<u64>,
@@ -36,19 +41,23 @@ fn subtract(count: &Cell<u64>) {
 }
 
 impl ServerFigures {
-    pub(crate) fn connection_opened(&self, task: TaskId, peer: Rc<dyn Any>) {
+    pub(crate) fn connection_opened(&self) {
         add(&self.connections);
-        self.peers.borrow_mut().insert(task, peer);
     }
 
-    pub(crate) fn connection_closed(&self, task: TaskId) {
+    pub(crate) fn connection_closed(&self) {
         subtract(&self.connections);
-        let peer = self.peers.borrow_mut().remove(&task);
-        drop(peer);
     }
 
-    /// The address of the client to whose connection this task belongs.
-    pub(crate) fn peer(&self, task: TaskId) -> Option<Rc<dyn Any>> {
+    /// Shows a client's address to the tasks that this one starts, and to itself, until the guard
+    /// is dropped.
+    pub(crate) fn show_peer(self: Rc<Self>, task: TaskId, peer: Peer) -> ShownPeer {
+        self.peers.borrow_mut().insert(task, peer);
+        ShownPeer { figures: self, task }
+    }
+
+    /// The address of the client to whom this task belongs.
+    pub(crate) fn peer(&self, task: TaskId) -> Option<Peer> {
         self.peers.borrow().get(&task).cloned()
     }
 
@@ -78,6 +87,19 @@ impl ServerFigures {
     /// Counts a request without a response.
     pub(crate) fn left_unanswered(&self) {
         add(&self.unanswered);
+    }
+}
+
+/// Made by [`ServerFigures::show_peer`].
+pub(crate) struct ShownPeer {
+    figures: Rc<ServerFigures>,
+    task: TaskId,
+}
+
+impl Drop for ShownPeer {
+    fn drop(&mut self) {
+        let peer = self.figures.peers.borrow_mut().remove(&self.task);
+        drop(peer);
     }
 }
 

@@ -88,6 +88,7 @@ mod gate;
 mod handshake;
 mod incoming;
 mod io;
+mod moved;
 mod on_all;
 mod pace;
 mod peer;
@@ -97,6 +98,7 @@ mod request;
 mod requests;
 mod server;
 mod stream;
+mod takers;
 mod timer;
 
 #[cfg(feature = "client")]

@@ -8,6 +8,7 @@ use pikake_net::{TcpListener, ToAddresses, interruption};
 use pikake_traps::KernelHandle;
 
 use crate::report::{Report, ServeError};
+use crate::takers::Takers;
 
 /// The reports of the kernels of one server, by [`serve_on_all`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -50,6 +51,12 @@ impl fmt::Display for Reports {
 /// `make` is sent to each kernel and called there with the kernel's listener. It returns a
 /// [`serve`](crate::serve) with its configuration. So it is `Send`, as what it takes along, and the
 /// service that it makes need not be.
+///
+/// A kernel that is late, by a millisecond or more, offers the requests that come to the others:
+/// one that is idle answers with the service that `make` made there. So a long handler delays the
+/// requests beside it less. A request stays where its handler has begun, and a handler sees nothing
+/// of it. For this the server must run inside the future that `make` returns, as here. `serve` on
+/// one kernel offers nothing.
 ///
 /// The kernels are those of `#[pikake::main(threads = N)]`, by `pikake::other_kernels`, or of a
 /// `pikake::Kernels`.
@@ -109,7 +116,11 @@ where
     M: FnOnce(TcpListener) -> I + Clone + Send + 'static,
     I: IntoFuture<Output = Result<Report, ServeError>, IntoFuture: 'static>,
 {
-    let serve = move |listener| async move { make(listener).await.map_err(io::Error::other) };
+    let takers = Takers::default();
+    let serve = move |listener| async move {
+        let served = takers.within(move || make(listener).into_future());
+        served.await.map_err(io::Error::other)
+    };
     let serving = pikake_net::serve_on_all(address, others, serve);
     async move {
         match serving.await {

@@ -23,7 +23,10 @@ use crate::figures::ServerFigures;
 /// # assert!(!is_local());
 /// ```
 pub fn peer<A: Clone + 'static>() -> Option<A> {
-    let connection = try_current()?.parent()?;
-    let peer = figures::of_kernel::<ServerFigures>().peer(connection)?;
+    let task = try_current()?;
+    let figures = figures::of_kernel::<ServerFigures>();
+    // The connection has started the request's task, unless that answers for another kernel.
+    let connection = task.parent().and_then(|connection| figures.peer(connection));
+    let peer = connection.or_else(|| figures.peer(task.id()))?;
     peer.downcast_ref::<A>().cloned()
 }

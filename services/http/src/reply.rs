@@ -8,12 +8,14 @@ use std::fmt;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
+use crate::BoxError;
+use crate::moved::Moved;
 use crate::requests::Requests;
 
 /// A response that is being sent: until hyper has dropped its body.
@@ -48,12 +50,24 @@ impl Drop for Sending {
 }
 
 pin_project_lite::pin_project! {
-    /// The body of a response: the service's own, or an empty one if the service panicked, was
-    /// dropped or not called.
+    /// The body of a response.
     pub(crate) struct Reply<B> {
         #[pin]
-        own: Option<B>,
+        source: Source<B>,
         sending: Sending,
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// Where a body comes from.
+    #[project = SourceProjection]
+    enum Source<B> {
+        /// The service.
+        Own { #[pin] body: B },
+        /// The service of another kernel.
+        Moved { #[pin] body: Moved },
+        /// The service panicked, was dropped or not called.
+        Empty,
     }
 }
 
@@ -64,43 +78,102 @@ impl<B: Body> Reply<B> {
         method: &Method,
         requests: &Rc<Requests>,
     ) -> Response<Self> {
+        Self::from_source(response.map(|body| Source::Own { body }), method, requests)
+    }
+
+    /// The response of another kernel.
+    pub(crate) fn moved(
+        response: Response<Moved>,
+        method: &Method,
+        requests: &Rc<Requests>,
+    ) -> Response<Self> {
+        Self::from_source(response.map(|body| Source::Moved { body }), method, requests)
+    }
+
+    fn from_source(
+        response: Response<Source<B>>,
+        method: &Method,
+        requests: &Rc<Requests>,
+    ) -> Response<Self> {
         // hyper does not ask these for their parts.
         let has_no_body = method == Method::HEAD
             || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        response.map(|body| {
-            let sending = Sending::new(requests, has_no_body || body.is_end_stream());
-            Self { own: Some(body), sending }
+        response.map(|source| {
+            let sending = Sending::new(requests, has_no_body || source.is_end_stream());
+            Self { source, sending }
         })
     }
 
     pub(crate) fn empty(status: StatusCode, requests: &Rc<Requests>) -> Response<Self> {
         let sending = Sending::new(requests, true);
-        let mut response = Response::new(Self { own: None, sending });
+        let mut response = Response::new(Self { source: Source::Empty, sending });
         *response.status_mut() = status;
         response
     }
 }
 
-impl<B> fmt::Debug for Reply<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("is_own", &self.own.is_some()).finish_non_exhaustive()
+type PolledFrame<D> = Poll<Option<Result<Frame<D>, BoxError>>>;
+
+impl<B: Body> Source<B> {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own { body } => body.is_end_stream(),
+            Self::Moved { body } => body.is_end_stream(),
+            Self::Empty => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own { body } => body.size_hint(),
+            Self::Moved { body } => body.size_hint(),
+            Self::Empty => SizeHint::with_exact(0),
+        }
+    }
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<Data<B::Data>>
+    where
+        B::Error: Into<BoxError>,
+    {
+        match self.project() {
+            SourceProjection::Own { body } => {
+                let frame = ready!(body.poll_frame(cx));
+                let frame = frame.map(|part| part.map(|frame| frame.map_data(Data::Own)));
+                Poll::Ready(frame.map(|part| part.map_err(Into::into)))
+            }
+            SourceProjection::Moved { body } => {
+                let frame = ready!(body.poll_frame(cx));
+                Poll::Ready(frame.map(|part| part.map(|frame| frame.map_data(Data::Moved))))
+            }
+            SourceProjection::Empty => Poll::Ready(None),
+        }
     }
 }
 
-impl<B: Body> Body for Reply<B> {
-    type Data = Part<B::Data>;
-    type Error = B::Error;
+impl<B> fmt::Debug for Reply<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match &self.source {
+            Source::Own { .. } => "own",
+            Source::Moved { .. } => "moved",
+            Source::Empty => "empty",
+        };
+        f.debug_struct("Reply").field("source", &source).finish_non_exhaustive()
+    }
+}
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
+impl<B: Body> Body for Reply<B>
+where
+    B::Error: Into<BoxError>,
+{
+    type Data = Part<B::Data>;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<Self::Data> {
         let mut this = self.project();
-        let Some(mut body) = this.own.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let polled = body.as_mut().poll_frame(cx);
+        let polled = this.source.as_mut().poll_frame(cx);
         let sending = this.sending;
         sending.is_complete = match &polled {
-            Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
+            Poll::Ready(Some(Ok(_))) => this.source.is_end_stream(),
             Poll::Ready(None) => true,
             Poll::Ready(Some(Err(_))) | Poll::Pending => false,
         };
@@ -109,22 +182,38 @@ impl<B: Body> Body for Reply<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.own.as_ref().is_none_or(Body::is_end_stream)
+        self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.own.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+        self.source.size_hint()
     }
+}
+
+/// The bytes of a part.
+enum Data<D> {
+    Own(D),
+    Moved(Bytes),
+}
+
+/// Calls a method of the bytes.
+macro_rules! of_data {
+    ($data:expr, $bytes:ident => $call:expr) => {
+        match $data {
+            Data::Own($bytes) => $call,
+            Data::Moved($bytes) => $call,
+        }
+    };
 }
 
 /// A part of a response, dropped by hyper when it is written or its stream is reset.
 pub(crate) struct Part<D: Buf> {
-    data: D,
+    data: Data<D>,
     requests: Rc<Requests>,
 }
 
 impl<D: Buf> Part<D> {
-    fn new(data: D, requests: &Rc<Requests>) -> Self {
+    fn new(data: Data<D>, requests: &Rc<Requests>) -> Self {
         requests.part_begins();
         Self { data, requests: requests.clone() }
     }
@@ -132,28 +221,28 @@ impl<D: Buf> Part<D> {
 
 impl<D: Buf> Drop for Part<D> {
     fn drop(&mut self) {
-        self.requests.part_ends(!self.data.has_remaining());
+        self.requests.part_ends(!self.has_remaining());
     }
 }
 
 impl<D: Buf> Buf for Part<D> {
     fn remaining(&self) -> usize {
-        self.data.remaining()
+        of_data!(&self.data, data => data.remaining())
     }
 
     fn chunk(&self) -> &[u8] {
-        self.data.chunk()
+        of_data!(&self.data, data => data.chunk())
     }
 
     fn chunks_vectored<'a>(&'a self, to: &mut [IoSlice<'a>]) -> usize {
-        self.data.chunks_vectored(to)
+        of_data!(&self.data, data => data.chunks_vectored(to))
     }
 
     fn advance(&mut self, count: usize) {
-        self.data.advance(count);
+        of_data!(&mut self.data, data => data.advance(count));
     }
 
     fn copy_to_bytes(&mut self, length: usize) -> Bytes {
-        self.data.copy_to_bytes(length)
+        of_data!(&mut self.data, data => data.copy_to_bytes(length))
     }
 }

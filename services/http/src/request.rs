@@ -1,6 +1,6 @@
 //! A request as a task, cancelled when its client has gone.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,13 +10,14 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body;
 use pikake_time::Ticks;
-use pikake_traps::{Builder, Task, TaskError};
+use pikake_traps::{Builder, Claim, Task, TaskError, should_offer, try_current};
 use tower_service::Service;
 
 use crate::BoxError;
 use crate::incoming::Incoming;
 use crate::reply::Reply;
 use crate::requests::{Order, RequestLine, Requests};
+use crate::takers::{Takers, call};
 
 /// The reason with which a request's task is cancelled when its client hangs up or resets the
 /// stream, or when the connection breaks.
@@ -38,9 +39,12 @@ impl Drop for RequestGuard {
     }
 }
 
-/// The service for hyper: each call spawns a task, which begins at once.
+/// The service for hyper: each call spawns a task, which begins at once. A call that comes late is
+/// offered to the other kernels of the server.
 pub(crate) struct RequestService<S> {
     pub(crate) service: S,
+    /// `None` for a server on one kernel.
+    pub(crate) takers: Option<Takers>,
     pub(crate) requests: Rc<Requests>,
 }
 
@@ -49,10 +53,11 @@ where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
+    B::Error: Into<BoxError>,
 {
     type Response = Response<Reply<B>>;
     type Error = BoxError;
-    type Future = ResponseFuture<B, S::Error>;
+    type Future = ResponseFuture<B>;
 
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
@@ -61,22 +66,27 @@ where
         if !requests.begin(request.version(), &line, !request.body().is_end_stream()) {
             return ResponseFuture { task: None, requests, line, began };
         }
-        let mut task = Builder::new();
-        if requests.is_shut.get() {
-            // The client learns of the shutdown before it has the answer.
-            requests.give_order(Order::Finish);
-        } else {
-            task = task.eager();
-        }
         requests.figures.task_began();
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
         let request = request.map(|body| Incoming::new(body, &line));
-        let mut service = self.service.clone();
-        let task = task.spawn(async move {
-            let _place = place;
-            poll_fn(|cx| service.poll_ready(cx)).await?;
-            service.call(request).await
-        });
+        let service = self.service.clone();
+        let takers = self.takers.as_ref().filter(|_| !requests.is_shut.get() && should_offer());
+        let task = match takers {
+            Some(takers) => offer(takers.clone(), service, request, place),
+            None => {
+                let mut task = Builder::new();
+                if requests.is_shut.get() {
+                    // The client learns of the shutdown before it has the answer.
+                    requests.give_order(Order::Finish);
+                } else {
+                    task = task.eager();
+                }
+                task.spawn(async move {
+                    let answer = call(service, request).await?;
+                    Ok(Reply::own(answer, &place.line.method, &place.requests))
+                })
+            }
+        };
         if !task.is_finished() {
             task.task_ref().set_name(REQUEST_NAME);
             requests.list(task.task_ref().clone(), &line);
@@ -85,19 +95,52 @@ where
     }
 }
 
+/// Starts the task of a request that another kernel may answer.
+fn offer<S, B>(
+    takers: Takers,
+    service: S,
+    request: Request<Incoming>,
+    place: RequestGuard,
+) -> RequestTask<B>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+{
+    let connection = try_current().map(|task| task.id());
+    let peer = connection.and_then(|connection| place.requests.figures.peer(connection));
+    place.line.set_offered(true);
+    let there = move |request| takers.answer(request, peer);
+    let here = |claim| async move {
+        let RequestGuard { requests, line } = &place;
+        line.set_offered(false);
+        let request = match claim {
+            Claim::Here(request) => request,
+            Claim::There(taken) => match taken.output().await {
+                Ok(answer) => return Ok(Reply::moved(answer?, &line.method, requests)),
+                Err(request) => request,
+            },
+        };
+        Ok(Reply::own(call(service, request).await?, &line.method, requests))
+    };
+    Builder::new().name(REQUEST_NAME).offer(request, there, here)
+}
+
+type RequestTask<B> = Task<Result<Response<Reply<B>>, BoxError>>;
+
 /// Waits for a request's task; without a task, answers 503. If hyper drops the future early, the
 /// task is cancelled.
-pub(crate) struct ResponseFuture<B, E> {
-    task: Option<Task<Result<Response<B>, E>>>,
+pub(crate) struct ResponseFuture<B> {
+    task: Option<RequestTask<B>>,
     requests: Rc<Requests>,
     line: Arc<RequestLine>,
     /// When the request has begun, if it is timed.
     began: Option<Ticks>,
 }
 
-impl<B, E> Unpin for ResponseFuture<B, E> {}
+impl<B> Unpin for ResponseFuture<B> {}
 
-impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
+impl<B: Body> Future for ResponseFuture<B> {
     type Output = Result<Response<Reply<B>>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -113,13 +156,13 @@ impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
             }
             Some(Ok(answer)) => {
                 self.task = None;
-                let response = answer.map_err(|error| {
+                let Ok(response) = &answer else {
                     self.requests.figures.left_unanswered();
-                    error.into()
-                })?;
+                    return Poll::Ready(answer);
+                };
                 self.requests.figures.responded(response.status(), self.began);
                 self.requests.answered.set(self.requests.answered.get() + 1);
-                return Poll::Ready(Ok(Reply::own(response, &self.line.method, &self.requests)));
+                return Poll::Ready(answer);
             }
             Some(Err(error @ TaskError::Panicked(_))) => {
                 tracing::error!(request = %self.line, %error, "a request's handler panicked");
@@ -137,7 +180,7 @@ impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
     }
 }
 
-impl<B, E> Drop for ResponseFuture<B, E> {
+impl<B> Drop for ResponseFuture<B> {
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
             task.request_cancel(CLIENT_GONE);

@@ -28,6 +28,8 @@ pub(crate) struct RequestLine {
     pub(crate) body: BodyState,
     /// The key among those that run, or [`NOT_LISTED`]. For the thread of the server.
     key: AtomicUsize,
+    /// Whether the request is offered to other kernels, and nobody has begun to answer it.
+    is_offered: AtomicBool,
 }
 
 /// The key of a request whose task has not had to wait.
@@ -40,7 +42,12 @@ impl RequestLine {
             uri: request.uri().clone(),
             body: BodyState::default(),
             key: AtomicUsize::new(NOT_LISTED),
+            is_offered: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn set_offered(&self, is_offered: bool) {
+        self.is_offered.store(is_offered, Ordering::Relaxed);
     }
 }
 
@@ -82,12 +89,18 @@ impl fmt::Display for RequestLine {
 }
 
 /// A request whose task waits.
+#[derive(Clone)]
 pub(crate) struct Running {
-    task: TaskRef,
+    pub(crate) task: TaskRef,
     pub(crate) line: Arc<RequestLine>,
 }
 
 impl Running {
+    /// Whether the handler has begun, so that it sees a request to end.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.task.was_stepped() && !self.line.is_offered.load(Ordering::Relaxed)
+    }
+
     fn awaits_body(&self) -> bool {
         self.line.body.is_awaited()
     }
@@ -184,13 +197,13 @@ impl Requests {
         self.ended_one.wake(1);
     }
 
-    /// The tasks that run, collected so that `running` is not borrowed while they are cancelled.
-    pub(crate) fn tasks(&self) -> Vec<TaskRef> {
-        self.running.borrow().iter().map(|(_, running)| running.task.clone()).collect()
+    /// The requests that run, collected so that `running` is not borrowed while they are cancelled.
+    pub(crate) fn all_running(&self) -> Vec<Running> {
+        self.running.borrow().iter().map(|(_, running)| running.clone()).collect()
     }
 
     pub(crate) fn cancel_all(&self, reason: &str) {
-        for task in self.tasks() {
+        for Running { task, .. } in self.all_running() {
             task.request_cancel(Interrupted::cancelled(reason));
         }
     }

@@ -35,6 +35,7 @@ use crate::handshake::{Handshake, Plain};
 use crate::incoming::Incoming;
 use crate::pace::Limits;
 use crate::report::{Report, ServeError};
+use crate::takers::Takers;
 
 /// The default number of connections at a time.
 pub const CONNECTIONS: usize = 10_000;
@@ -320,11 +321,14 @@ where
             let gate = Rc::new(Gate::new());
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();
+            let takers = Takers::current();
+            let _entered = takers.as_ref().map(|takers| takers.enter(service.clone()));
             let handler = {
                 let gate = gate.clone();
                 move |connection, peer| {
-                    let (service, gate) = (service.clone(), gate.clone());
-                    serve_connection(connection, handshake.clone(), peer, service, gate, limits)
+                    let (service, takers, gate) = (service.clone(), takers.clone(), gate.clone());
+                    let handshake = handshake.clone();
+                    serve_connection(connection, handshake, peer, service, takers, gate, limits)
                 }
             };
             // In a task of its own, so that an interruption of this task does not reach the

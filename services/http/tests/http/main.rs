@@ -4,6 +4,7 @@
 mod client;
 mod https;
 mod local;
+mod offers;
 mod on_all;
 mod server;
 mod worlds;

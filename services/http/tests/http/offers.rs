@@ -1,0 +1,338 @@
+//! Requests that come while their kernel is late, and are answered by another one.
+//!
+//! Two requests meet: each handler blocks its kernel until both have begun. So exactly one of them
+//! is answered by the other kernel, and both must look the same to their clients.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::routing::{any, get};
+use futures::{Stream, StreamExt, stream};
+use pikake::http::axum::local;
+use pikake::http::{Reports, peer, serve, serve_on_all};
+use pikake::{Bound, KernelHandle, Kernels, sleep};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Longer than the lateness with which a kernel offers requests.
+const LATE: Duration = Duration::from_millis(5);
+const MOMENT: Duration = Duration::from_millis(2);
+/// The parts of a long body.
+const PARTS: usize = 20;
+
+/// What the handlers of all kernels share.
+struct Shared {
+    met: Mutex<usize>,
+    meets: Condvar,
+    events: Sender<String>,
+}
+
+impl Shared {
+    /// Blocks the thread until another handler does.
+    fn meet(&self) {
+        let mut met = self.met.lock().unwrap();
+        *met += 1;
+        self.meets.notify_all();
+        let until = (*met).next_multiple_of(2);
+        let (met, wait) = self.meets.wait_timeout_while(met, SOON, |met| *met < until).unwrap();
+        drop(met);
+        assert!(!wait.timed_out(), "both requests are answered by one kernel");
+    }
+}
+
+fn kernel() -> String {
+    KernelHandle::current().id().to_string()
+}
+
+/// A body whose waits are not `Send`.
+fn local_body<T: Into<Bytes> + 'static>(
+    parts: impl Stream<Item = std::io::Result<T>> + 'static,
+) -> Body {
+    let mut parts = Bound::new(Box::pin(parts));
+    Body::from_stream(stream::poll_fn(move |cx| parts.get_mut().poll_next_unpin(cx)))
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    let with = |handle: fn(&Shared)| {
+        let shared = shared.clone();
+        async move || {
+            handle(&shared);
+            kernel()
+        }
+    };
+    let long = shared.clone();
+    let long = async move || {
+        long.meet();
+        let parts = stream::unfold(0, async |number| {
+            sleep(Duration::from_micros(500)).await.ok()?;
+            let part = Ok::<_, std::io::Error>(format!("{number},"));
+            (number < PARTS).then_some((part, number + 1))
+        });
+        local_body(parts)
+    };
+    let broken = shared.clone();
+    let broken = async move || {
+        broken.meet();
+        local_body(stream::unfold(0, async |number| {
+            let part = match number {
+                0 => Ok("first"),
+                1 => sleep(MOMENT).await.map(|()| "second").map_err(std::io::Error::other),
+                _ => Err(std::io::Error::other("broken")),
+            };
+            Some((part, number + 1))
+        }))
+    };
+    let echo = shared.clone();
+    let echo = async move |request: Request| {
+        echo.meet();
+        Bytes::from_request(request, &()).await
+    };
+    let panics = shared.clone();
+    let panics = async move || -> String {
+        panics.meet();
+        panic!("as it must be")
+    };
+    let client = shared.clone();
+    let client = async move || {
+        client.meet();
+        peer::<SocketAddr>().map_or("unknown".into(), |peer| peer.to_string())
+    };
+    let waits = shared.clone();
+    let waits = async move || {
+        waits.meet();
+        let why = sleep(SOON * 100).await.unwrap_err();
+        sleep(MOMENT).await.unwrap(); // a cleanup
+        waits.events.send(why.reason().unwrap_or_default().to_owned()).unwrap();
+        "gone"
+    };
+    Router::new()
+        .route("/kernel", get(with(|_| ())))
+        .route("/meet", any(with(Shared::meet)))
+        .route("/long", get(long))
+        .route("/broken", get(broken))
+        .route("/echo", get(echo))
+        .route("/panics", get(panics))
+        .route("/client", get(client))
+        .route("/waits", get(local(waits)))
+}
+
+/// A server on two kernels, and clients whose connections are all on one of them.
+struct Site {
+    server: JoinHandle<Reports>,
+    main: KernelHandle,
+    /// The kernel of the connections.
+    home: KernelHandle,
+    clients: [Client; 2],
+    events: Receiver<String>,
+    asked: u64,
+}
+
+impl Site {
+    fn new() -> Self {
+        let (bound, addresses) = channel();
+        let (ready, readies) = channel();
+        let (events, seen) = channel();
+        let server = thread::spawn(move || {
+            pikake::run(async move {
+                let others = Kernels::start(1).unwrap();
+                ready.send([KernelHandle::current(), others.handles().remove(0)]).unwrap();
+                let shared = Shared { met: Mutex::default(), meets: Condvar::new(), events };
+                let shared = Arc::new(shared);
+                let reports = serve_on_all("127.0.0.1:0", &others.handles(), move |listener| {
+                    bound.send(listener.local_addr().unwrap()).unwrap();
+                    serve(listener, router(shared))
+                });
+                reports.await.unwrap()
+            })
+        });
+        let kernels = readies.recv_timeout(SOON).unwrap();
+        let address = addresses.recv_timeout(SOON).unwrap();
+        let mut clients = [Vec::new(), Vec::new()];
+        let mut asked = 0;
+        let (home, clients) = loop {
+            let mut client = Client::new(address);
+            asked += 1;
+            let at = client.get("GET /kernel").body;
+            let at = kernels.iter().position(|kernel| kernel.id().to_string() == at).unwrap();
+            clients[at].push(client);
+            if clients[at].len() == 2 {
+                let clients = clients[at].drain(..).collect::<Vec<_>>();
+                break (kernels[at].clone(), clients.try_into().ok().unwrap());
+            }
+        };
+        let [main, _] = kernels;
+        Self { server, main, home, clients, events: seen, asked }
+    }
+
+    /// Two answers to the same request, which comes while its kernel is late.
+    fn meet(&mut self, request: &str) -> [Answer; 2] {
+        self.ask(request);
+        self.clients.each_mut().map(|client| client.answer(request))
+    }
+
+    fn ask(&mut self, request: &str) {
+        let ((held, is_held), (release, released)) = (channel(), channel::<()>());
+        let hold: Box<dyn FnOnce() + Send> = Box::new(move || {
+            held.send(()).unwrap();
+            released.recv_timeout(SOON).unwrap();
+        });
+        self.home.call_there(hold).unwrap();
+        is_held.recv_timeout(SOON).unwrap();
+        self.clients.iter_mut().for_each(|client| client.ask(request));
+        self.asked += 2;
+        thread::sleep(LATE);
+        release.send(()).unwrap();
+    }
+
+    fn end(self) {
+        self.main.interrupt("enough").unwrap();
+        let reports = self.server.join().unwrap();
+        let total = reports.total();
+        assert_eq!(total.answered, self.asked, "{reports}");
+        assert!(total.interrupted.is_empty() && total.dropped.is_empty(), "{reports}");
+    }
+}
+
+/// A connection that is kept.
+struct Client(TcpStream);
+
+#[derive(PartialEq, Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+    /// The connection ended before the body.
+    is_cut: bool,
+}
+
+impl Client {
+    fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        Self(stream)
+    }
+
+    fn get(&mut self, request: &str) -> Answer {
+        self.ask(request);
+        self.answer(request)
+    }
+
+    /// Sends a request; what follows the first line is the body.
+    fn ask(&mut self, request: &str) {
+        let (line, body) = request.split_once('\n').unwrap_or((request, ""));
+        let length = body.len();
+        let request =
+            format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+        self.0.write_all(request.as_bytes()).unwrap();
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            if self.0.read(&mut byte).unwrap() == 0 {
+                return None;
+            }
+            line.push(byte[0]);
+        }
+        line.truncate(line.len() - 2);
+        Some(String::from_utf8(line).unwrap())
+    }
+
+    fn answer(&mut self, request: &str) -> Answer {
+        let mut head = Vec::new();
+        while let Some(line) = self.line().filter(|line| !line.is_empty()) {
+            if !line.starts_with("date") {
+                head.push(line);
+            }
+        }
+        let status = head[0][9..12].parse().unwrap();
+        let find = |name: &str| head.iter().find_map(|line| line.strip_prefix(name));
+        let (mut body, mut is_cut) = (Vec::new(), false);
+        let length = find("content-length: ").map(|length| length.parse::<usize>().unwrap());
+        if request.starts_with("HEAD") {
+        } else if let Some(length) = length {
+            body.resize(length, 0);
+            self.0.read_exact(&mut body).unwrap();
+        } else {
+            assert_eq!(find("transfer-encoding: "), Some("chunked"));
+            loop {
+                let Some(length) = self.line() else {
+                    is_cut = true;
+                    break;
+                };
+                let length = usize::from_str_radix(&length, 16).unwrap();
+                let mut part = vec![0; length];
+                self.0.read_exact(&mut part).unwrap();
+                body.append(&mut part);
+                self.line();
+                if length == 0 {
+                    break;
+                }
+            }
+        }
+        let body = String::from_utf8(body).unwrap();
+        Answer { status, head: head.join("\n"), body, is_cut }
+    }
+}
+
+#[test]
+fn late_request_is_answered_by_another_kernel() {
+    let mut site = Site::new();
+    let [one, other] = site.meet("GET /meet");
+    assert_ne!(one.body, other.body);
+    assert_eq!((one.status, one.head), (200, other.head));
+    site.end();
+}
+
+#[test]
+fn answer_looks_the_same_from_another_kernel() {
+    let mut site = Site::new();
+    let numbers: String = (0..PARTS).map(|number| format!("{number},")).collect();
+    let long = "x".repeat(100_000);
+    for (request, status, body) in [
+        ("GET /long".to_owned(), 200, &*numbers),
+        ("HEAD /meet".to_owned(), 200, ""),
+        (format!("GET /echo\n{long}"), 200, &long),
+        ("GET /panics".to_owned(), 500, ""),
+    ] {
+        let [one, other] = site.meet(&request);
+        assert_eq!((one.status, &*one.body, one.is_cut), (status, body, false), "{request:.20}");
+        assert_eq!(one, other, "{request:.20}");
+    }
+    let [one, other] = site.meet("GET /client");
+    site.asked -= 2; // the panics count as none
+    for (answer, client) in [one, other].into_iter().zip(&site.clients) {
+        assert_eq!(answer.body, client.0.local_addr().unwrap().to_string());
+    }
+    site.end();
+}
+
+/// The error of a body ends its connection, so that its client sees it.
+#[test]
+fn broken_body_of_another_kernel_is_cut() {
+    let mut site = Site::new();
+    for answer in site.meet("GET /broken") {
+        assert!(answer.is_cut && answer.body.starts_with("first"), "{answer:?}");
+    }
+    site.end();
+}
+
+#[test]
+fn client_that_has_gone_interrupts_its_handler_on_another_kernel() {
+    let mut site = Site::new();
+    site.ask("GET /waits");
+    for client in &site.clients {
+        client.0.shutdown(Shutdown::Both).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(site.events.recv_timeout(SOON).unwrap(), pikake::http::CLIENT_GONE);
+    }
+    site.end();
+}
