@@ -58,7 +58,7 @@ impl Kernels {
             let (sender, receiver) = mpsc::channel();
             let peers = kernels.peers.clone();
             let thread = thread::Builder::new().name(format!("pikake-{}", number + 1));
-            let thread = thread.spawn(move || wait_for_work(&peers, &sender))?;
+            let thread = thread.spawn(move || run_waiting(&peers, &sender))?;
             let handle =
                 receiver.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
             kernels.running.push((handle, Some(thread)));
@@ -93,14 +93,24 @@ impl fmt::Debug for Kernels {
     }
 }
 
-fn wait_for_work(peers: &Peers, ready: &mpsc::Sender<io::Result<KernelHandle>>) {
-    let kernel = match Kernel::builder().name("waits for work").peers(peers).build() {
+/// The name of the main task of a kernel that waits for work.
+#[doc(hidden)]
+pub const WAITS_FOR_WORK: &str = "waits for work";
+
+/// The main task of a kernel that waits for work.
+#[doc(hidden)]
+pub async fn wait_for_work() {
+    future_wait(pending::<()>()).await.unwrap_or_default();
+}
+
+fn run_waiting(peers: &Peers, ready: &mpsc::Sender<io::Result<KernelHandle>>) {
+    let kernel = match Kernel::builder().name(WAITS_FOR_WORK).peers(peers).build() {
         Ok(kernel) => kernel,
         Err(error) => return drop(ready.send(Err(error))),
     };
     if ready.send(Ok(kernel.handle())).is_ok() {
         // A shutdown cancels the main task after all other tasks.
-        drop(kernel.try_run(async { future_wait(pending::<()>()).await.unwrap_or_default() }));
+        drop(kernel.try_run(wait_for_work()));
     }
     kernel.shutdown();
 }

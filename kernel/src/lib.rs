@@ -58,7 +58,7 @@ pub use kernel::Kernel;
 pub use kernel::embedding::Turn;
 pub use kernels::{Kernels, other_kernels};
 #[doc(hidden)]
-pub use kernels::{end_other_kernels, with_threads};
+pub use kernels::{WAITS_FOR_WORK, end_other_kernels, wait_for_work, with_threads};
 pub use machine::Waiting;
 pub use mio_driver::{MioDriver, MioSocket};
 #[doc(hidden)]

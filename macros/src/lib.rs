@@ -85,6 +85,8 @@ pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
 /// how to repeat a failed run. Options:
 ///
 /// * `seeds = 200`: the number of seeds; by default a hundred;
+/// * `threads = 3`: the number of the host's kernels, as for `main`, all of them in virtual time;
+///   by default one;
 /// * `name = "…"`: the name of the host and of its main task; by default that of the function.
 ///
 /// The function may return nothing, or a result.
@@ -273,6 +275,7 @@ pub fn select(branches: TokenStream) -> TokenStream {
 struct SimOptions {
     name: Option<LitStr>,
     seeds: Option<LitInt>,
+    threads: Option<syn::Expr>,
 }
 
 impl SimOptions {
@@ -281,8 +284,11 @@ impl SimOptions {
             self.name = Some(meta.value()?.parse()?);
         } else if meta.path.is_ident("seeds") {
             self.seeds = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("threads") {
+            self.threads = Some(meta.value()?.parse()?);
         } else {
-            let message = "this attribute has only the options `seeds = …` and `name = \"…\"`";
+            let message =
+                "this attribute has only the options `seeds = …`, `threads = …` and `name = \"…\"`";
             return Err(meta.error(message));
         }
         Ok(())
@@ -299,6 +305,10 @@ fn rewrite_sim(function: ItemFn, options: &SimOptions) -> syn::Result<Tokens> {
         Some(seeds) => quote!(::core::option::Option::Some(#seeds)),
         None => quote!(::core::option::Option::None),
     };
+    let kernels = match &options.threads {
+        Some(threads) => quote!(#threads),
+        None => quote!(1),
+    };
     Ok(quote! {
         #(#attrs)*
         #[::core::prelude::v1::test]
@@ -307,7 +317,7 @@ fn rewrite_sim(function: ItemFn, options: &SimOptions) -> syn::Result<Tokens> {
             const PATH: &str = ::core::concat!(
                 ::core::module_path!(), "::", ::core::stringify!(#function),
             );
-            ::pikake::__macros::simulate(PATH, #name, #seeds, __pikake_body)
+            ::pikake::__macros::simulate(PATH, #name, #seeds, #kernels, __pikake_body)
         }
     })
 }

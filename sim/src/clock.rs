@@ -1,7 +1,8 @@
-//! The clocks of a host.
+//! The clocks of a host and of its kernels.
 //!
-//! The world has one virtual time, which jumps. A step takes time and moves the host's clock ahead
-//! of it; the world steps the host again when virtual time has caught up.
+//! The world has one virtual time, which jumps. A step takes time and moves its kernel's clock
+//! ahead of it; the world steps the kernel again when virtual time has caught up. The other kernels
+//! of the host run meanwhile, as on other processors.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_time::{Clock, Deadline, Rate, Ticks};
 
-/// The clock of a simulated host: one tick is one nanosecond, and only the world moves it.
+/// The clock of a simulated kernel: one tick is one nanosecond, and only the world moves it.
 #[derive(Clone, Debug, Default)]
 pub struct SimClock(Rc<Cell<u64>>);
 
@@ -37,33 +38,42 @@ impl Clock for SimClock {
     }
 
     fn idle(&self, _: Option<Deadline>) -> Option<Duration> {
-        // The world waits, not the driver of one host.
+        // The world waits, not the driver of one kernel.
         Some(Duration::ZERO)
     }
 }
 
 thread_local! {
-    /// The clock of the host whose turn runs.
-    static HERE: RefCell<Option<SimClock>> = const { RefCell::new(None) };
+    /// The host whose turn runs, and the clock of its kernel.
+    static HERE: RefCell<Option<(usize, SimClock)>> = const { RefCell::new(None) };
+}
+
+/// The virtual time of the step that runs on this thread, if it is one of this host.
+pub(crate) fn time_of_step_on(host: usize) -> Option<u64> {
+    let time = |here: &RefCell<Option<(usize, SimClock)>>| match &*here.borrow() {
+        Some((found, clock)) if *found == host => Some(clock.get()),
+        _ => None,
+    };
+    HERE.try_with(time).ok()?
 }
 
 impl SimClock {
-    /// Makes this the clock of [`busy_for`] while `inside` runs.
-    pub(crate) fn while_here<R>(&self, inside: impl FnOnce() -> R) -> R {
+    /// Makes this the clock of [`busy_for`] while `inside` runs, a turn on this host.
+    pub(crate) fn while_here<R>(&self, host: usize, inside: impl FnOnce() -> R) -> R {
         struct Leave;
         impl Drop for Leave {
             fn drop(&mut self) {
                 HERE.set(None);
             }
         }
-        HERE.set(Some(self.clone()));
+        HERE.set(Some((host, self.clone())));
         let _leave = Leave;
         inside()
     }
 }
 
 /// Lets virtual time pass in the current step, as a long computation does. No other task of the
-/// host runs meanwhile.
+/// kernel runs meanwhile; other kernels of the host do.
 ///
 /// # Examples
 ///
@@ -88,7 +98,7 @@ impl SimClock {
 #[track_caller]
 pub fn busy_for(length: Duration) {
     match HERE.with_borrow(Clone::clone) {
-        Some(clock) => clock.advance(length),
+        Some((_, clock)) => clock.advance(length),
         None => panic!("only a step of a simulated host can take virtual time"),
     }
 }

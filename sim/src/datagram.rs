@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::bytes::Room;
 use crate::log::EventKind;
 use crate::net::Net;
-use crate::ports::Ports;
+use crate::ports::{Ports, Sharing};
 use crate::socket::{DEFAULT_BUFFER, Key, Kind, Readiness, Socket};
 use crate::wire::PendingEvent;
 
@@ -50,7 +50,7 @@ impl Net {
     }
 
     pub(crate) fn datagram_open(&mut self, host: usize, address: SocketAddr) -> io::Result<Key> {
-        let local = self.bind(host, Ports::Udp, address)?;
+        let local = self.bind(host, Ports::Udp, address, Sharing::Alone)?;
         let datagram = Datagram { local, peer: None, inbox: VecDeque::new(), kept: 0, error: None };
         let key = self.sockets.insert(Socket::new(host, Kind::Datagram(datagram)));
         self.nodes[host].datagrams.insert(local, key);
@@ -135,7 +135,7 @@ impl Net {
         if !self.is_open(from_host, host) {
             return self.note(host, EventKind::Lost("a datagram", from_host));
         }
-        let receiver = self.bound_at(host, Ports::Udp, to);
+        let receiver = self.datagram_at(host, to);
         let receiver = receiver.filter(|key| match self.sockets.get(*key).map(|one| &one.kind) {
             Some(Kind::Datagram(datagram)) => datagram.peer.is_none_or(|peer| peer == source),
             _ => false,

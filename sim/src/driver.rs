@@ -1,4 +1,4 @@
-//! The driver of a simulated host, which answers its kernel from the world.
+//! The driver of a simulated kernel, which answers from the world.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,14 +14,15 @@ use rustix::io::Errno;
 use crate::bytes::Room;
 use crate::net::Net;
 use crate::outside::{Outside, SimSocket, ip, unix_address, unix_name};
+use crate::ports::Sharing;
 use crate::socket::{Key, Kind};
 
-/// The driver of a simulated host.
+/// The driver of a kernel of a simulated host.
 pub struct SimDriver(Outside);
 
 impl fmt::Debug for SimDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimDriver").field("host", &self.0.host).finish_non_exhaustive()
+        f.debug_struct("SimDriver").field("kernel", &self.0.key).finish_non_exhaustive()
     }
 }
 
@@ -31,10 +32,10 @@ impl SimDriver {
     }
 
     fn net<R>(&self, ask: impl FnOnce(&mut Net, usize) -> R) -> R {
-        let Outside { net, clock, host, .. } = &self.0;
+        let Outside { net, clock, key, .. } = &self.0;
         let mut net = net.borrow_mut();
         net.now = clock.get();
-        ask(&mut net, *host)
+        ask(&mut net, key.host)
     }
 
     fn socket(&self, key: Key) -> SimSocket {
@@ -46,19 +47,20 @@ impl Driver for SimDriver {
     type Socket = SimSocket;
 
     fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
-        let (woken, host) = (self.0.woken.clone(), self.0.host);
-        Box::new(move || woken.push(host))
+        let (woken, key) = (self.0.woken.clone(), self.0.key);
+        Box::new(move || woken.push(key))
     }
 
     fn wait(&mut self, _: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
-        self.net(|net, host| events.append(&mut net.nodes[host].events));
+        let kernel = self.0.key.kernel;
+        self.net(|net, host| events.append(&mut net.nodes[host].events[kernel]));
         Ok(())
     }
 
     fn register(&mut self, socket: &SimSocket, token: Token) -> io::Result<()> {
         self.net(|net, _| {
             if let Some(found) = net.sockets.get_mut(socket.key) {
-                found.token = Some(token);
+                found.token = Some((self.0.key.kernel, token));
             }
             net.notify_registered(socket.key);
         });
@@ -88,7 +90,10 @@ impl Driver for SimDriver {
             OpenSocket::UnixStreamPair => pair(net.unix_pair(host)),
             OpenSocket::UnixDatagramPair => pair(net.unix_datagram_pair(host)),
             OpenSocket::TcpListener(address, backlog) => {
-                net.listen(host, address, backlog).map(Opened::One)
+                net.listen(host, address, backlog, Sharing::Alone).map(Opened::One)
+            }
+            OpenSocket::SharedTcpListener(address, backlog) => {
+                net.listen(host, address, backlog, Sharing::Shared).map(Opened::One)
             }
             OpenSocket::TcpStream(address) => net.stream_connect(host, address).map(Opened::One),
             OpenSocket::Udp(address) => net.datagram_open(host, address).map(Opened::One),
@@ -103,7 +108,6 @@ impl Driver for SimDriver {
             OpenSocket::Adopt(_) => Err(unsupported(
                 "a simulation has no descriptors: a socket from outside cannot take part in it",
             )),
-            what => Err(unsupported(&format!("a simulation cannot open {what:?}"))),
         });
         Ok(opened?.map(|key| self.socket(key)))
     }

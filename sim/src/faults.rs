@@ -4,7 +4,7 @@ use pikake_kernel::BlockingCall;
 
 use crate::clock::nanos;
 use crate::fault::{Between, Fault, LinkChange};
-use crate::log::EventKind;
+use crate::log::{EventKind, KernelKey};
 use crate::net::Net;
 use crate::socket::{Key, Kind};
 use crate::stream::State;
@@ -53,10 +53,11 @@ impl Net {
         }
         let node = &mut self.nodes[host];
         node.listeners.clear();
+        node.shared.clear();
         node.datagrams.clear();
         node.connected.clear();
         node.paths.clear();
-        node.events.clear();
+        node.events.iter_mut().for_each(Vec::clear);
         node.life += 1;
         node.calls_running = 0;
         std::mem::take(&mut node.calls).into()
@@ -116,7 +117,7 @@ impl World {
     /// Applies a fault.
     pub(crate) fn apply(&mut self, fault: &Fault) {
         let text = fault.to_string();
-        self.log.note(self.now, 0, EventKind::Fault(text.into()));
+        self.log.note(self.now, KernelKey::main_of(0), EventKind::Fault(text.into()));
         let net = self.net.clone();
         net.borrow_mut().now = self.now;
         let find = |name: &String| net.borrow().host_named(name);
@@ -159,11 +160,11 @@ impl World {
                 net.borrow_mut().nodes[host].slow_accept = *by;
             }
             Fault::SetClock(name, by) => {
-                self.hosts[find(name)].outside.wall.borrow_mut().offset += by;
+                self.hosts[find(name)].wall.borrow_mut().offset += by;
             }
             Fault::Drift(name, millionths) => {
                 let now = self.now;
-                self.hosts[find(name)].outside.wall.borrow_mut().set_drift(now, *millionths);
+                self.hosts[find(name)].wall.borrow_mut().set_drift(now, *millionths);
             }
             Fault::Pause(name) => self.hosts[find(name)].is_paused = true,
             Fault::Resume(name) => self.resume(find(name)),
@@ -175,7 +176,7 @@ impl World {
             Fault::Kill(name) => self.hosts[find(name)].crash(true),
             Fault::Restart(name) => self.restart(find(name)),
             Fault::LongStep(name, length) => {
-                self.hosts[find(name)].watch.long_step.set(*length);
+                self.hosts[find(name)].long_step.set(*length);
             }
             Fault::Helpers(name, count) => {
                 let host = find(name);
@@ -186,18 +187,20 @@ impl World {
             // The recorder of the host applies these.
             Fault::Cancel { .. } => {}
         }
-        self.make_woken_hosts_ready();
+        self.make_woken_kernels_ready();
     }
 
     fn resume(&mut self, host: usize) {
         self.hosts[host].is_paused = false;
-        if std::mem::take(&mut self.hosts[host].has_missed) {
-            self.make_ready(host);
+        for kernel in 0..self.hosts[host].kernels.len() {
+            if std::mem::take(&mut self.hosts[host].kernels[kernel].has_missed) {
+                self.make_ready(KernelKey { host, kernel });
+            }
         }
     }
 
     fn restart(&mut self, host: usize) {
-        if self.hosts[host].kernel.is_none() {
+        if !self.hosts[host].is_running() {
             self.start(host);
         }
     }

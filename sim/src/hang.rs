@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::shown;
+use crate::log::{HostName, KernelKey};
 
 /// The default real time without progress after which a world counts as hung. A step takes
 /// microseconds; a machine that swaps may take seconds.
@@ -28,6 +29,7 @@ pub(crate) struct Pulse {
     moves: AtomicU64,
     time: AtomicU64,
     host: AtomicU64,
+    kernel: AtomicU64,
     task: AtomicU64,
     about: Mutex<About>,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Pulse {
 #[derive(Default, Debug)]
 struct About {
     seed: u64,
-    hosts: Vec<String>,
+    hosts: Vec<HostName>,
     test: Option<String>,
     hang_after: Duration,
     /// The running closure, with the place of its await if that is known.
@@ -44,7 +46,11 @@ struct About {
 
 impl Pulse {
     /// Starts to watch a world until its pulse is dropped; with `None`, it is not watched.
-    pub(crate) fn start(seed: u64, hosts: Vec<String>, hang_after: Option<Duration>) -> Arc<Self> {
+    pub(crate) fn start(
+        seed: u64,
+        hosts: Vec<HostName>,
+        hang_after: Option<Duration>,
+    ) -> Arc<Self> {
         let test = thread::current().name().filter(|name| *name != "main").map(str::to_owned);
         let about =
             About { seed, hosts, test, hang_after: hang_after.unwrap_or_default(), closure: None };
@@ -64,11 +70,12 @@ impl Pulse {
         pulse
     }
 
-    /// Notes a turn of a host.
-    pub(crate) fn turn(&self, host: usize, time: u64) {
+    /// Notes a turn of a kernel.
+    pub(crate) fn turn(&self, key: KernelKey, time: u64) {
         self.moves.fetch_add(1, Ordering::Relaxed);
         self.time.store(time, Ordering::Relaxed);
-        self.host.store(host as u64, Ordering::Relaxed);
+        self.host.store(key.host as u64, Ordering::Relaxed);
+        self.kernel.store(key.kernel as u64, Ordering::Relaxed);
     }
 
     /// Notes a step of a task.
@@ -84,7 +91,7 @@ impl Pulse {
         place: Option<&'static Location<'static>>,
         run: impl FnOnce(),
     ) {
-        self.turn(host, time);
+        self.turn(KernelKey::main_of(host), time);
         lock(&self.about).closure = Some(place);
         run();
         lock(&self.about).closure = None;
@@ -95,7 +102,12 @@ impl Pulse {
     fn text(&self) -> String {
         let about = lock(&self.about);
         let host = about.hosts.get(self.host.load(Ordering::Relaxed) as usize);
-        let host = host.map_or("?", String::as_str);
+        let kernel = self.kernel.load(Ordering::Relaxed) as usize;
+        let host = match (host, about.closure) {
+            (Some(name), Some(_)) => name.host.clone(),
+            (Some(name), None) => name.of_kernel(kernel),
+            (None, _) => "?".to_owned(),
+        };
         let mut text = String::from("simulation failed: it hangs. ");
         // Writing to a string does not fail.
         let _ = match about.closure {

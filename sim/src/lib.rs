@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | a test on one host | `#[pikake::sim]` |
 //! | a test on several hosts, for many seeds | [`Runs`], which makes a [`Sim`] for each seed |
+//! | a host with several kernels | `#[pikake::sim(threads = 3)]`, or [`Sim::kernels`] |
 //! | faults | [`FaultMix`], a random plan; [`FaultPlan`], a fixed one; [`Network`] and [`Link`] for delays and losses |
 //! | checks | [`Sim::invariant`], [`always!`](crate::always), [`sometimes!`](crate::sometimes) |
 //! | one future in a world, with its output | [`Sim::run_here`] |
@@ -45,6 +46,24 @@
 //! A [`Sim`] is one world: hosts with names, addresses, clocks and programs, a [`Network`], a
 //! [`FaultPlan`], and checks. [`Runs`] makes one for each seed. Hosts address each other by name.
 //! [`Sim::run_here`] runs a future that borrows, and returns its output.
+//!
+//! # Several kernels on a host
+//!
+//! A host runs its program on one kernel, or on several as `#[pikake::main(threads = N)]` does
+//! ([`Sim::kernels`]). All kernels of a world are turned on one thread. The seed selects the kernel
+//! that makes the next step. Kernels of one host reach each other as on threads: by
+//! [`other_kernels`](pikake_kernel::other_kernels), handles, wakers and what threads may share.
+//!
+//! * A step takes the time of its kernel alone, so kernels compute at the same time. A wake of
+//!   another kernel of the host takes place at the time of the step that sends it. A kernel that
+//!   runs earlier for another reason sees the message then, since a step is one piece.
+//! * Connections to shared listeners ([`bind_shared`](pikake_traps::OpenSocket::SharedTcpListener))
+//!   are spread by the seed.
+//! * Each kernel has a schedule of its own. Helper threads and random numbers belong to the host.
+//! * A step that blocks its thread until another kernel acts never returns, as in
+//!   `std::sync::Barrier`. On threads such a program works; the simulation reports it as hung.
+//! * Reports, traces and planned cancels name a kernel by its host and its number, as `server#1`.
+//!   The main kernel has the number zero.
 //!
 //! # When a run fails
 //!

@@ -4,6 +4,9 @@
 //! when the client's answer arrives, and then waits to be accepted. When half-open and waiting
 //! connections together exceed the backlog, a request is dropped, as on Linux, and its sender tries
 //! again.
+//!
+//! Shared listeners have one address, and a backlog each. The seed selects the listener of each
+//! request. The close of one resets the connections in its backlog, and leaves the others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::log::EventKind;
 use crate::net::Net;
-use crate::ports::Ports;
+use crate::ports::{Ports, Sharing};
 use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::stream::{State, Stream};
 use crate::wire::{PendingEvent, Segment};
@@ -25,6 +28,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
+    sharing: Sharing,
     backlog: usize,
     half_open: Vec<Key>,
     waiting: VecDeque<Key>,
@@ -53,13 +57,18 @@ impl Net {
         host: usize,
         address: SocketAddr,
         backlog: u32,
+        sharing: Sharing,
     ) -> io::Result<Key> {
-        let address = self.bind(host, Ports::Tcp, address)?;
+        let address = self.bind(host, Ports::Tcp, address, sharing)?;
         let backlog = backlog as usize;
-        let listener =
-            Listener { address, backlog, half_open: Vec::new(), waiting: VecDeque::new() };
+        let (half_open, waiting) = (Vec::new(), VecDeque::new());
+        let listener = Listener { address, sharing, backlog, half_open, waiting };
         let key = self.sockets.insert(Socket::new(host, Kind::Listener(listener)));
-        self.nodes[host].listeners.insert(address, key);
+        let node = &mut self.nodes[host];
+        match sharing {
+            Sharing::Alone => drop(node.listeners.insert(address, key)),
+            Sharing::Shared => node.shared.entry(address).or_default().push(key),
+        }
         Ok(key)
     }
 
@@ -75,7 +84,7 @@ impl Net {
             return self.connect_again(from, to, tries, host);
         }
         let is_refused = self.nodes[host].refuses || self.link_state(from_host, host).refuses();
-        let listener = self.bound_at(host, Ports::Tcp, to).filter(|_| !is_refused);
+        let listener = if is_refused { None } else { self.listener_at(host, to) };
         let Some(listener) = listener else {
             self.note(host, EventKind::Lost("connect", from_host));
             return self.refuse_segment(Some(from), &Segment::Accepted);
@@ -155,7 +164,14 @@ impl Net {
         else {
             return;
         };
-        self.nodes[host].listeners.remove(&listener.address);
+        let node = &mut self.nodes[host];
+        match (listener.sharing, node.shared.get_mut(&listener.address)) {
+            (Sharing::Shared, Some(sharing)) if sharing.len() > 1 => {
+                sharing.retain(|other| *other != key);
+            }
+            (Sharing::Shared, _) => drop(node.shared.remove(&listener.address)),
+            (Sharing::Alone, _) => drop(node.listeners.remove(&listener.address)),
+        }
         for stream in listener.half_open.into_iter().chain(listener.waiting) {
             self.stream_close(stream, true);
         }

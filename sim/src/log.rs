@@ -16,6 +16,38 @@ use crate::rng::{MIX_START, mix};
 /// The number of events that a failure shows.
 const SHOWN: usize = 40;
 
+/// A kernel of a host, by the numbers of both. The main kernel has the number zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct KernelKey {
+    pub(crate) host: usize,
+    pub(crate) kernel: usize,
+}
+
+impl KernelKey {
+    /// The main kernel of a host.
+    pub(crate) fn main_of(host: usize) -> Self {
+        Self { host, kernel: 0 }
+    }
+}
+
+/// The name of a host, and the number of its kernels.
+#[derive(Clone, Debug)]
+pub(crate) struct HostName {
+    pub(crate) host: String,
+    pub(crate) kernels: usize,
+}
+
+impl HostName {
+    /// The name of a kernel in messages: that of the host, with a number if the host has several
+    /// kernels, as `server#1`.
+    pub(crate) fn of_kernel(&self, kernel: usize) -> String {
+        match self.kernels {
+            1 => self.host.clone(),
+            _ => format!("{}#{kernel}", self.host),
+        }
+    }
+}
+
 /// The kind of an event, with its data.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum EventKind {
@@ -38,7 +70,8 @@ pub(crate) enum EventKind {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LogEvent {
     pub(crate) at: u64,
-    pub(crate) host: usize,
+    /// The kernel of a task's event; for any other event the main kernel of its host.
+    pub(crate) key: KernelKey,
     pub(crate) kind: EventKind,
 }
 
@@ -63,15 +96,23 @@ impl LogEvent {
             EventKind::BlockingCall => (8, [0; 3]),
         };
         let hash = mix(hash, &[kind]);
-        let numbers = [self.at, self.host as u64].into_iter().chain(numbers);
+        let key = self.key.host as u64 | (self.key.kernel as u64) << 32;
+        let numbers = [self.at, key].into_iter().chain(numbers);
         // A word at a time, since this runs for every event.
         numbers.fold(hash, |hash, number| (hash ^ number).wrapping_mul(WORD_FACTOR).rotate_left(23))
     }
 
     /// The text of the event, with the names of hosts.
-    pub(crate) fn shown(&self, names: &[String]) -> String {
-        let name = |host: usize| names.get(host).map_or("?", String::as_str);
-        let (at, host) = (shown(self.at), name(self.host));
+    pub(crate) fn shown(&self, names: &[HostName]) -> String {
+        let name = |host: usize| names.get(host).map_or("?", |name| name.host.as_str());
+        let at = shown(self.at);
+        let host = match (&self.kind, names.get(self.key.host)) {
+            (EventKind::Packet(..) | EventKind::Lost(..) | EventKind::BlockingCall, Some(name)) => {
+                name.host.clone()
+            }
+            (_, Some(name)) => name.of_kernel(self.key.kernel),
+            (_, None) => "?".to_owned(),
+        };
         let text = match &self.kind {
             EventKind::Created(task, None) => format!("task {} is created", task.0),
             EventKind::Created(task, Some(name)) => format!("task {} `{name}` is created", task.0),
@@ -128,8 +169,8 @@ impl Log {
         })))
     }
 
-    pub(crate) fn note(&self, at: u64, host: usize, kind: EventKind) {
-        let event = LogEvent { at, host, kind };
+    pub(crate) fn note(&self, at: u64, key: KernelKey, kind: EventKind) {
+        let event = LogEvent { at, key, kind };
         let mut inner = self.0.borrow_mut();
         if inner.is_paused {
             return;
@@ -161,7 +202,7 @@ impl Log {
         (inner.hash, inner.count)
     }
 
-    pub(crate) fn last(&self, names: &[String]) -> Vec<String> {
+    pub(crate) fn last(&self, names: &[HostName]) -> Vec<String> {
         self.0.borrow().last.iter().map(|event| event.shown(names)).collect()
     }
 

@@ -1,14 +1,15 @@
 //! Builds the world of a simulation and runs it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{SimClock, WallClock};
 use crate::hang::Pulse;
-use crate::host::Host;
-use crate::log::{Log, LogEvent};
+use crate::host::{Host, HostKernel};
+use crate::log::{HostName, KernelKey, Log, LogEvent};
 use crate::net::Net;
 use crate::outside::{Outside, Woken};
 use crate::recorder::Watch;
@@ -22,7 +23,7 @@ impl Sim {
     pub(crate) fn run_logged(
         &mut self,
         keeps_all: bool,
-    ) -> (Result<Report, Box<Failure>>, Vec<LogEvent>, Vec<String>) {
+    ) -> (Result<Report, Box<Failure>>, Vec<LogEvent>, Vec<HostName>) {
         let log = Log::new(keeps_all);
         let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log);
         let result = world.run_and_report();
@@ -42,25 +43,35 @@ impl Sim {
         } else if let Some(mix) = self.mix {
             self.plan.extend(&mix.draw(self.seed, &names));
         }
-        world.pulse = Pulse::start(self.seed, names, self.hang_after);
-        for plan in self.hosts {
-            let host = net.borrow_mut().add_node(&plan.name, plan.addresses.clone());
-            let wall = WallClock { start: self.start, offset: plan.clock_offset, drift_ppm: 0 };
-            let outside = Outside {
-                net: net.clone(),
-                clock: SimClock::default(),
-                wall: Rc::new(RefCell::new(wall)),
-                woken: woken.clone(),
-                host,
+        let kernels = self.hosts.iter().map(|host| host.kernels);
+        let name = |(host, kernels)| HostName { host, kernels };
+        let names: Vec<HostName> = names.into_iter().zip(kernels).map(name).collect();
+        world.pulse = Pulse::start(self.seed, names.clone(), self.hang_after);
+        for (plan, name) in self.hosts.into_iter().zip(names) {
+            let HostPlan { addresses, program, place, is_client, clock_offset, kernels, .. } = plan;
+            let host = net.borrow_mut().add_node(&name.host, addresses, kernels);
+            let wall = WallClock { start: self.start, offset: clock_offset, drift_ppm: 0 };
+            let wall = Rc::new(RefCell::new(wall));
+            let long_step = Rc::<Cell<Duration>>::default();
+            let kernel = |kernel| {
+                let outside = Outside {
+                    net: net.clone(),
+                    clock: SimClock::default(),
+                    wall: wall.clone(),
+                    woken: woken.clone(),
+                    key: KernelKey { host, kernel },
+                };
+                let watch = Watch::new(
+                    world.steps.clone(),
+                    world.pulse.clone(),
+                    (self.step_cost, long_step.clone()),
+                    self.steps_per_turn,
+                );
+                HostKernel::new(outside, watch)
             };
-            let watch = Watch::new(
-                world.steps.clone(),
-                world.pulse.clone(),
-                self.step_cost,
-                self.steps_per_turn,
-            );
-            let HostPlan { name, program, place, is_client, .. } = plan;
-            world.hosts.push(Host::new(name, program, place, is_client, outside, watch));
+            let kernels = (0..kernels).map(kernel).collect();
+            let program = (name, program);
+            world.hosts.push(Host::new(program, place, is_client, wall, long_step, kernels));
         }
         world.schedule = self.schedule;
         world.plan = self.plan;
@@ -79,7 +90,7 @@ impl World {
     }
 
     /// Drops all hosts as after a loss of power. Returns the events and the names of the hosts.
-    pub(crate) fn end(mut self) -> (Vec<LogEvent>, Vec<String>) {
+    pub(crate) fn end(mut self) -> (Vec<LogEvent>, Vec<HostName>) {
         let (events, names) = (self.log.take_all(), self.names());
         for host in self.hosts.iter_mut().rev() {
             host.crash(false);

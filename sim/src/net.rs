@@ -14,7 +14,7 @@ use pikake_kernel::{BlockingCall, Event};
 use pikake_traps::Direction;
 
 use crate::latency::Latency;
-use crate::log::{EventKind, Log};
+use crate::log::{EventKind, KernelKey, Log};
 use crate::ports::EPHEMERAL;
 use crate::rng::Rng;
 use crate::socket::{Key, Kind, Readiness, Socket, Sockets};
@@ -77,9 +77,11 @@ pub(crate) struct Node {
     pub(crate) is_up: bool,
     /// How often the host was started.
     pub(crate) life: u32,
-    /// Events that its kernel has not polled yet.
-    pub(crate) events: Vec<Event>,
+    /// Events that each of its kernels has not polled yet.
+    pub(crate) events: Vec<Vec<Event>>,
     pub(crate) listeners: BTreeMap<SocketAddr, Key>,
+    /// Listeners that share their address.
+    pub(crate) shared: BTreeMap<SocketAddr, Vec<Key>>,
     pub(crate) datagrams: BTreeMap<SocketAddr, Key>,
     /// Ports of streams that connected from here.
     pub(crate) connected: BTreeSet<u16>,
@@ -95,6 +97,8 @@ pub(crate) struct Node {
     /// The number of helper threads.
     pub(crate) helpers: usize,
     pub(crate) blocking: Rng,
+    /// Spreads connections over shared listeners.
+    pub(crate) spread: Rng,
     short: Rng,
     /// The random numbers of the program.
     pub(crate) program: Rng,
@@ -112,8 +116,8 @@ pub(crate) struct Net {
     links: BTreeMap<(usize, usize), LinkState>,
     /// The links that lose all packets.
     pub(crate) cut: BTreeSet<(usize, usize)>,
-    /// Hosts to be turned.
-    pub(crate) notified: Vec<usize>,
+    /// Kernels to be turned.
+    pub(crate) notified: Vec<KernelKey>,
     pub(crate) log: Log,
     pub(crate) lookups: Rng,
     /// The host of each address.
@@ -138,15 +142,16 @@ impl Net {
         }
     }
 
-    pub(crate) fn add_node(&mut self, name: &str, addresses: Vec<IpAddr>) -> usize {
+    pub(crate) fn add_node(&mut self, name: &str, addresses: Vec<IpAddr>, kernels: usize) -> usize {
         let stream = |purpose| Rng::split(self.seed, name, purpose);
         let node = Node {
             name: name.to_owned(),
             addresses,
             is_up: false,
             life: 0,
-            events: Vec::new(),
+            events: vec![Vec::new(); kernels],
             listeners: BTreeMap::new(),
+            shared: BTreeMap::new(),
             datagrams: BTreeMap::new(),
             connected: BTreeSet::new(),
             next_port: EPHEMERAL.start,
@@ -157,6 +162,7 @@ impl Net {
             calls_running: 0,
             helpers: usize::MAX,
             blocking: stream("blocking"),
+            spread: stream("spread"),
             short: stream("short"),
             program: stream("program"),
         };
@@ -183,7 +189,7 @@ impl Net {
     }
 
     pub(crate) fn note(&self, host: usize, kind: EventKind) {
-        self.log.note(self.now, host, kind);
+        self.log.note(self.now, KernelKey::main_of(host), kind);
     }
 
     /// The time of the next event. Removes obsolete events: no run waits for the timeout of a
@@ -238,12 +244,13 @@ impl Net {
         let Readiness { read_ended, write_ended, .. } = self.readiness(key);
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let (readable, writable) = which(socket);
-        let Some(token) = socket.token.filter(|_| readable || writable) else { return };
+        let Some((kernel, token)) = socket.token.filter(|_| readable || writable) else { return };
         socket.read_armed &= !readable;
         socket.write_armed &= !writable;
         let host = socket.host;
-        self.nodes[host].events.push(Event { token, readable, writable, read_ended, write_ended });
-        self.notified.push(host);
+        let event = Event { token, readable, writable, read_ended, write_ended };
+        self.nodes[host].events[kernel].push(event);
+        self.notified.push(KernelKey { host, kernel });
     }
 
     /// Arms the direction of an attempt that would have blocked.

@@ -1,4 +1,4 @@
-//! A simulated host's view of the world: sockets, clocks, and wakes.
+//! The view that a kernel of a simulated host has of the world: sockets, clocks, and wakes.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,8 @@ use std::time::Duration;
 use pikake_traps::Address;
 use rustix::io::Errno;
 
-use crate::clock::{SimClock, WallClock};
+use crate::clock::{SimClock, WallClock, time_of_step_on};
+use crate::log::KernelKey;
 use crate::net::Net;
 use crate::socket::{Key, Kind};
 
@@ -41,35 +42,40 @@ impl Drop for SimSocket {
     }
 }
 
-/// Hosts that were woken outside their turn: by a task of another host, or by a thread.
+/// Kernels that were woken outside their turn: by a task of another kernel, or by a thread.
 #[derive(Default, Debug)]
 pub(crate) struct Woken {
-    hosts: Mutex<Vec<usize>>,
+    /// Each with the virtual time of the wake, if that is known.
+    kernels: Mutex<Vec<(KernelKey, Option<u64>)>>,
     is_any: AtomicBool,
 }
 
 impl Woken {
-    pub(crate) fn push(&self, host: usize) {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).push(host);
+    /// Notes a wake. A step of another kernel of the host wakes it at that step's time. A wake from
+    /// elsewhere takes place at the time of the world.
+    pub(crate) fn push(&self, key: KernelKey) {
+        let at = time_of_step_on(key.host);
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).push((key, at));
         self.is_any.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn take(&self) -> Vec<usize> {
+    pub(crate) fn take(&self) -> Vec<(KernelKey, Option<u64>)> {
         if !self.is_any.swap(false, Ordering::SeqCst) {
             return Vec::new();
         }
-        std::mem::take(&mut *self.hosts.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.kernels.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The state that a host shares with the world.
+/// The state that a kernel of a host shares with the world.
 #[derive(Clone)]
 pub(crate) struct Outside {
     pub(crate) net: Rc<RefCell<Net>>,
     pub(crate) clock: SimClock,
+    /// All kernels of the host share the wall clock.
     pub(crate) wall: Rc<RefCell<WallClock>>,
     pub(crate) woken: Arc<Woken>,
-    pub(crate) host: usize,
+    pub(crate) key: KernelKey,
 }
 
 impl Net {

@@ -19,6 +19,14 @@ pub(crate) enum Ports {
     Udp,
 }
 
+/// Whether a listener may share its address with others (`SO_REUSEPORT`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sharing {
+    Alone,
+    /// With others that share as well.
+    Shared,
+}
+
 impl Net {
     /// The host of an address, seen from another host; the source address and the destination
     /// address of its packets.
@@ -45,14 +53,17 @@ impl Net {
         }
     }
 
-    fn is_taken(&self, host: usize, ports: Ports, address: SocketAddr) -> bool {
+    fn is_taken(&self, host: usize, ports: Ports, address: SocketAddr, sharing: Sharing) -> bool {
         let ip = address.ip();
-        self.bound(host, ports).keys().any(|other| {
+        let is_in_the_way = |other: &SocketAddr| {
             let overlaps = other.ip() == ip
                 || other.is_ipv4() == ip.is_ipv4()
                     && (other.ip().is_unspecified() || ip.is_unspecified());
             other.port() == address.port() && overlaps
-        })
+        };
+        let is_shared = || self.nodes[host].shared.keys().any(is_in_the_way);
+        self.bound(host, ports).keys().any(is_in_the_way)
+            || ports == Ports::Tcp && sharing == Sharing::Alone && is_shared()
     }
 
     /// A free port.
@@ -68,7 +79,8 @@ impl Net {
             self.nodes[host].next_port =
                 if EPHEMERAL.contains(&next) { next } else { EPHEMERAL.start };
             let is_connected = ports == Ports::Tcp && self.nodes[host].connected.contains(&port);
-            if !is_connected && !self.is_taken(host, ports, SocketAddr::new(ip, port)) {
+            let address = SocketAddr::new(ip, port);
+            if !is_connected && !self.is_taken(host, ports, address, Sharing::Alone) {
                 return Ok(port);
             }
         }
@@ -81,6 +93,7 @@ impl Net {
         host: usize,
         ports: Ports,
         mut address: SocketAddr,
+        sharing: Sharing,
     ) -> Result<SocketAddr, Errno> {
         let ip = address.ip();
         let is_own = ip.is_loopback() || self.nodes[host].addresses.contains(&ip);
@@ -89,17 +102,28 @@ impl Net {
         }
         if address.port() == 0 {
             address.set_port(self.free_port(host, ports, ip)?);
-        } else if self.is_taken(host, ports, address) {
+        } else if self.is_taken(host, ports, address, sharing) {
             return Err(Errno::ADDRINUSE);
         }
         Ok(address)
     }
 
-    /// The socket that is bound to an address, or to its port at any address.
-    pub(crate) fn bound_at(&self, host: usize, ports: Ports, address: SocketAddr) -> Option<Key> {
-        let bound = self.bound(host, ports);
+    /// The datagram socket that is bound to an address, or to its port at any address.
+    pub(crate) fn datagram_at(&self, host: usize, address: SocketAddr) -> Option<Key> {
+        let bound = &self.nodes[host].datagrams;
         let any = SocketAddr::new(unspecified_like(address.ip()), address.port());
         bound.get(&address).or_else(|| bound.get(&any)).copied()
+    }
+
+    /// The listener for a connection to an address. The seed selects one of those that share it. As
+    /// on Linux, a listener at the address itself goes before those at any address.
+    pub(crate) fn listener_at(&mut self, host: usize, address: SocketAddr) -> Option<Key> {
+        let node = &mut self.nodes[host];
+        let any = SocketAddr::new(unspecified_like(address.ip()), address.port());
+        [address, any].iter().find_map(|address| match node.shared.get(address) {
+            Some(sharing) => Some(sharing[node.spread.index(sharing.len())]),
+            None => node.listeners.get(address).copied(),
+        })
     }
 }
 

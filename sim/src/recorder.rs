@@ -1,4 +1,4 @@
-//! The observer of a simulated host: it logs events, lets steps take time, notes panics, and
+//! The observer of a simulated kernel: it logs events, lets steps take time, notes panics, and
 //! cancels tasks by the fault plan.
 
 use std::cell::{Cell, RefCell};
@@ -13,9 +13,9 @@ use pikake_traps::{Exit, Interrupted, TaskId, TaskRef, TrapKind};
 
 use crate::clock::SimClock;
 use crate::hang::Pulse;
-use crate::log::{EventKind, Log};
+use crate::log::{EventKind, KernelKey, Log};
 
-/// The state that the world shares with a host's observer.
+/// The state that the world shares with the observer of a kernel.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
     /// The virtual time of a step.
@@ -23,8 +23,8 @@ pub(crate) struct Watch {
     pub(crate) pulse: Arc<Pulse>,
     /// The largest number of steps of a turn.
     pub(crate) steps_per_turn: u32,
-    /// Additional virtual time of the next step.
-    pub(crate) long_step: Cell<Duration>,
+    /// Additional virtual time of the next step of the host, which its kernels share.
+    pub(crate) long_step: Rc<Cell<Duration>>,
     /// The number of steps of all hosts.
     pub(crate) steps: Rc<Cell<u64>>,
     /// The number of steps that go on, one inside the other.
@@ -38,14 +38,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// The state of a kernel of this host.
     pub(crate) fn new(
         steps: Rc<Cell<u64>>,
         pulse: Arc<Pulse>,
-        step_cost: Duration,
+        (step_cost, long_step): (Duration, Rc<Cell<Duration>>),
         steps_per_turn: u32,
     ) -> Self {
         let step_cost = Cell::new(step_cost);
-        Self { steps, pulse, step_cost, steps_per_turn, ..Self::default() }
+        Self { steps, pulse, step_cost, long_step, steps_per_turn, ..Self::default() }
     }
 
     /// The host restarts.
@@ -59,12 +60,12 @@ pub(crate) struct Recorder {
     pub(crate) watch: Rc<Watch>,
     pub(crate) log: Log,
     pub(crate) clock: SimClock,
-    pub(crate) host: usize,
+    pub(crate) key: KernelKey,
 }
 
 impl Recorder {
     fn note(&self, kind: EventKind) {
-        self.log.note(self.clock.get(), self.host, kind);
+        self.log.note(self.clock.get(), self.key, kind);
     }
 
     /// Counts a trap that waits. Returns whether the plan cancels the task in it.

@@ -7,6 +7,7 @@ use pikake_traps::TaskRef;
 
 use crate::clock::shown;
 use crate::host::Host;
+use crate::log::HostName;
 use crate::plan::FaultPlan;
 use crate::recorder::label;
 use crate::waits::waits_of;
@@ -34,7 +35,7 @@ pub struct Report {
 pub enum Cause {
     /// A task panicked.
     Panicked {
-        /// The host.
+        /// The host; on one with several kernels with the number of the kernel, as `server#1`.
         host: String,
         /// The task.
         task: String,
@@ -229,7 +230,7 @@ impl World {
         failure
     }
 
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<HostName> {
         self.hosts.iter().map(|host| host.name.clone()).collect()
     }
 
@@ -242,22 +243,28 @@ impl World {
 /// The tasks of a host as a tree, with their waits.
 fn tree(host: &Host) -> String {
     let mut text = String::new();
-    let state = match &host.kernel {
-        Some(_) if host.is_paused => "stands still",
-        Some(_) => "runs",
-        None if host.has_exited => "has exited",
-        None => "is down",
+    let state = match host.is_running() {
+        true if host.is_paused => "stands still",
+        true => "runs",
+        false if host.has_exited => "has exited",
+        false => "is down",
     };
     // Writing to a string does not fail.
-    let _ = writeln!(text, "  host `{}` {state}", host.name);
-    if let Some(kernel) = &host.kernel {
+    let _ = writeln!(text, "  host `{}` {state}", host.name.host);
+    for one in &host.kernels {
+        let Some(kernel) = &one.kernel else { continue };
+        let mut depth = 2;
+        if host.kernels.len() > 1 {
+            let _ = writeln!(text, "    kernel `{}`", host.name.of_kernel(one.outside.key.kernel));
+            depth = 3;
+        }
         let (tasks, waits) = (kernel.tasks(), kernel.waits());
         let is_root = |task: &&TaskRef| {
             let parent = task.parent();
             !tasks.iter().any(|other| Some(other.id()) == parent)
         };
         for root in tasks.iter().filter(is_root) {
-            branch(&mut text, root, &tasks, &waits, 2);
+            branch(&mut text, root, &tasks, &waits, depth);
         }
     }
     text

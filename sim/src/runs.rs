@@ -4,7 +4,7 @@ use std::env;
 
 use crate::coverage::Coverage;
 use crate::host::Outcome;
-use crate::log::LogEvent;
+use crate::log::{HostName, LogEvent};
 use crate::minimise::minimise;
 use crate::plan::FaultPlan;
 use crate::report::{Cause, Failure, Report};
@@ -229,7 +229,7 @@ fn fresh(seed: u64, only: Option<&FaultPlan>, set_up: &impl Fn(&mut Sim)) -> Sim
 }
 
 /// The first event that differs.
-fn difference(first: &[LogEvent], second: &[LogEvent], names: &[String]) -> Option<Cause> {
+fn difference(first: &[LogEvent], second: &[LogEvent], names: &[HostName]) -> Option<Cause> {
     let length = first.len().max(second.len());
     let index = (0..length).find(|index| first.get(*index) != second.get(*index))?;
     let show = |events: &[LogEvent]| match events.get(index) {
@@ -297,7 +297,7 @@ fn number(variable: &str) -> Option<u64> {
 /// expands to a call of this function.
 #[doc(hidden)]
 #[track_caller]
-pub fn simulate<F>(path: &str, name: &str, seeds: Option<u64>, body: fn() -> F)
+pub fn simulate<F>(path: &str, name: &str, seeds: Option<u64>, kernels: usize, body: fn() -> F)
 where
     F: Future<Output: Outcome> + 'static,
 {
@@ -309,6 +309,6 @@ where
         None => runs,
     };
     runs.run(|sim| {
-        sim.client(name, body);
+        sim.client(name, body).kernels(name, kernels);
     });
 }

@@ -32,6 +32,8 @@ pub(crate) struct HostPlan {
     pub(crate) place: &'static Location<'static>,
     pub(crate) is_client: bool,
     pub(crate) clock_offset: i64,
+    /// The number of kernels, at least one.
+    pub(crate) kernels: usize,
 }
 
 /// A world of hosts, which runs once, with a seed.
@@ -168,7 +170,16 @@ impl Sim {
         assert!(!is_there, "there is a host `{name}` already: each needs a name of its own");
         let addresses = addresses_of(self.hosts.len());
         let name = name.to_owned();
-        self.hosts.push(HostPlan { name, addresses, program, place, is_client, clock_offset: 0 });
+        let (clock_offset, kernels) = (0, 1);
+        self.hosts.push(HostPlan {
+            name,
+            addresses,
+            program,
+            place,
+            is_client,
+            clock_offset,
+            kernels,
+        });
         self
     }
 
@@ -188,6 +199,57 @@ impl Sim {
         addresses: impl IntoIterator<Item = IpAddr>,
     ) -> &mut Self {
         self.host_mut(host).addresses = addresses.into_iter().collect();
+        self
+    }
+
+    /// Sets the number of kernels of a host; one by default.
+    ///
+    /// The host runs its program as `#[pikake::main(threads = N)]` does, on the first kernel. The
+    /// others wait for work, and [`other_kernels`](pikake_kernel::other_kernels) has their handles.
+    /// The kernels share the host's network, wall clock and helper threads. The seed selects the
+    /// kernel that makes the next step. A crash drops all of them, and a restart starts fresh ones.
+    /// When the main task has ended, first its kernel is shut down, and then the others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::net::{Closing, Patience, TcpStream, serve_on_all, serve_until};
+    /// use pikake::other_kernels;
+    /// use pikake::sim::Sim;
+    ///
+    /// async fn server() -> std::io::Result<()> {
+    ///     let reports = serve_on_all("0.0.0.0:7000", &other_kernels(), |listener| {
+    ///         let greet = async |stream: TcpStream, _| drop(stream.write_all(b"hello").await);
+    ///         serve_until(listener, 1000, Closing::new(), Patience::default(), greet)
+    ///     });
+    ///     reports.await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// let mut sim = Sim::new(7);
+    /// sim.host("server", server).kernels("server", 3);
+    /// sim.client("client", || async {
+    ///     for _ in 0..10 {
+    ///         let stream = loop {
+    ///             // Until the server listens.
+    ///             match TcpStream::connect("server:7000").await {
+    ///                 Ok(stream) => break stream,
+    ///                 Err(_) => pikake::sleep(std::time::Duration::from_millis(1)).await.unwrap(),
+    ///             }
+    ///         };
+    ///         stream.read_exact(&mut [0; 5]).await?;
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// sim.run().unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there is no such host, or `count` is zero.
+    pub fn kernels(&mut self, host: &str, count: usize) -> &mut Self {
+        assert!(count > 0, "a host runs on one kernel at least");
+        self.host_mut(host).kernels = count;
         self
     }
 

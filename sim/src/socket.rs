@@ -57,8 +57,8 @@ pub(crate) struct Readiness {
 pub(crate) struct Socket {
     /// The socket's host.
     pub(crate) host: usize,
-    /// The kernel's token, once the socket is registered.
-    pub(crate) token: Option<Token>,
+    /// The number of the kernel that has registered the socket, and its token.
+    pub(crate) token: Option<(usize, Token)>,
     /// An attempt to read would have blocked.
     pub(crate) read_armed: bool,
     /// An attempt to write would have blocked.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::log::LogEvent;
+use crate::log::{HostName, LogEvent};
 
 /// The variable with the path of the file, which gets one event per line.
 const VARIABLE: &str = "PIKAKE_TRACE";
@@ -14,7 +14,7 @@ pub(crate) fn is_wanted() -> bool {
 
 /// Writes the events over those of the run before. So the file of a failed run, the last one,
 /// stays.
-pub(crate) fn write(events: &[LogEvent], names: &[String]) {
+pub(crate) fn write(events: &[LogEvent], names: &[HostName]) {
     let Some(path) = std::env::var_os(VARIABLE) else { return };
     let written = std::fs::File::create(&path).and_then(|file| {
         let mut file = std::io::BufWriter::new(file);

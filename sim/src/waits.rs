@@ -7,7 +7,8 @@
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::host::Host;
+use crate::host::{Host, HostKernel};
+use crate::log::KernelKey;
 use crate::world::World;
 use pikake_kernel::wait_graph::{GraphTask, WaitGraph};
 
@@ -17,7 +18,7 @@ const TURNS_PER_TASK: usize = 8;
 /// Names a task of a world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<'a> {
-    host: usize,
+    kernel: KernelKey,
     task: u64,
     name: &'a str,
 }
@@ -34,11 +35,17 @@ pub(crate) fn waits_of(world: &World, is_over: bool) -> String {
     // What a panic has left is only read.
     let inspected = || world.hosts.iter().for_each(inspect);
     world.log.while_paused(|| drop(catch_unwind(AssertUnwindSafe(inspected))));
+    let kernels = || world.hosts.iter().flat_map(|host| &host.kernels);
+    let name = |one: &HostKernel| {
+        let KernelKey { host, kernel } = one.outside.key;
+        world.hosts[host].name.of_kernel(kernel)
+    };
+    let names: Vec<String> = kernels().map(name).collect();
     let mut tasks = Vec::new();
-    for (host, found) in world.hosts.iter().enumerate() {
-        let name = found.name.as_str();
-        for task in found.kernel.iter().flat_map(|kernel| kernel.tasks()) {
-            let mut task = GraphTask::of(&task, |task| Key { host, task: task.0, name });
+    for (one, name) in kernels().zip(&names) {
+        let kernel = one.outside.key;
+        for task in one.kernel.iter().flat_map(|kernel| kernel.tasks()) {
+            let mut task = GraphTask::of(&task, |task| Key { kernel, task: task.0, name });
             task.has_wakers &= !is_over;
             tasks.push(task);
         }
@@ -53,12 +60,14 @@ pub(crate) fn waits_of(world: &World, is_over: bool) -> String {
 
 /// Polls the tasks of a host once more, so that they tell what they wait for.
 fn inspect(host: &Host) {
-    let Some(kernel) = host.kernel.as_ref().filter(|_| !host.is_paused) else { return };
-    host.watch.step_cost.take();
-    host.watch.long_step.take();
-    kernel.inspect();
-    let mut turns = kernel.task_count() * TURNS_PER_TASK;
-    while turns > 0 && host.turn().is_some_and(|turn| turn.is_ready) {
-        turns -= 1;
+    host.long_step.take();
+    for one in host.kernels.iter().filter(|_| !host.is_paused) {
+        let Some(kernel) = &one.kernel else { continue };
+        one.watch.step_cost.take();
+        kernel.inspect();
+        let mut turns = kernel.task_count() * TURNS_PER_TASK;
+        while turns > 0 && one.turn().is_some_and(|turn| turn.is_ready) {
+            turns -= 1;
+        }
     }
 }

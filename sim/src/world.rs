@@ -3,15 +3,15 @@
 //! ```text
 //!        ┌──────────────────────────────────────────────────────────────┐
 //!        ▼                                                              │
-//!   due events of the network, faults ───▶ one turn of one ready host ──┤
+//!   due events of the network, faults ─▶ one turn of one ready kernel ──┤
 //!                                                                       │ checks
-//!                                          no host is ready: time jumps ┘
+//!                                        no kernel is ready: time jumps ┘
 //! ```
 //!
-//! A turn is at most one step of one task, by default. The seed selects one of the hosts that are
-//! ready at the same virtual time. A step takes virtual time, during which only other hosts run.
-//! When no host is ready, time jumps to the next timer, packet or fault; if there is none, the run
-//! is a deadlock.
+//! A host has one kernel or several. A turn is at most one step of one task, by default. The seed
+//! selects one of the kernels that are ready at the same virtual time. A step takes virtual time,
+//! during which only other kernels run. When no kernel is ready, time jumps to the next timer,
+//! packet or fault; if there is none, the run is a deadlock.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -23,8 +23,8 @@ use crate::checks::Checks;
 use crate::clock::nanos;
 use crate::fault::Fault;
 use crate::hang::Pulse;
-use crate::host::{Ended, Host};
-use crate::log::Log;
+use crate::host::{Ended, Host, HostKernel};
+use crate::log::{KernelKey, Log};
 use crate::net::Net;
 use crate::outside::Woken;
 use crate::pick::Schedule;
@@ -44,10 +44,10 @@ pub(crate) struct World {
     /// The plan overrides the test's own.
     pub(crate) plan_is_given: bool,
     pub(crate) checks: Checks,
-    /// Hosts that are ready now.
-    ready: Vec<usize>,
-    /// Hosts with a later turn. An entry that differs from [`Host::due`] is obsolete.
-    due: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Kernels that are ready now.
+    ready: Vec<KernelKey>,
+    /// Kernels with a later turn. An entry that differs from [`HostKernel::due`] is obsolete.
+    due: BinaryHeap<Reverse<(u64, KernelKey)>>,
     order: Rng,
     next_fault: usize,
     /// The progress, for the watchdog.
@@ -81,40 +81,58 @@ impl World {
         }
     }
 
+    /// Starts a host.
     pub(crate) fn start(&mut self, host: usize) {
-        self.hosts[host].outside.clock.set(self.now);
+        for one in &self.hosts[host].kernels {
+            one.outside.clock.set(self.now);
+        }
         self.hosts[host].start(self.seed, self.schedule, &self.log);
         self.count_waited_for();
-        self.make_ready(host);
+        for kernel in 0..self.hosts[host].kernels.len() {
+            self.make_ready(KernelKey { host, kernel });
+        }
     }
 
-    /// Schedules a turn of a host, as early as its clock allows.
-    pub(crate) fn make_ready(&mut self, host: usize) {
-        let found = &mut self.hosts[host];
-        let at = found.outside.clock.get();
-        if found.is_paused {
+    fn kernel(&mut self, key: KernelKey) -> &mut HostKernel {
+        &mut self.hosts[key.host].kernels[key.kernel]
+    }
+
+    /// Schedules a turn of a kernel, as early as its clock allows.
+    pub(crate) fn make_ready(&mut self, key: KernelKey) {
+        self.make_ready_at(key, self.now);
+    }
+
+    /// Schedules a turn of a kernel, at this time or as soon afterwards as its clock allows.
+    fn make_ready_at(&mut self, key: KernelKey, at: u64) {
+        let (now, is_paused) = (self.now, self.hosts[key.host].is_paused);
+        let found = self.kernel(key);
+        let at = found.outside.clock.get().max(at);
+        if is_paused {
             found.has_missed = true;
-        } else if at > self.now {
-            self.make_due(host, at);
+        } else if at > now {
+            self.make_due(key, at);
         } else if !found.is_queued {
             found.is_queued = true;
-            self.ready.push(host);
+            self.ready.push(key);
         }
     }
 
-    fn make_due(&mut self, host: usize, at: u64) {
-        let due = &mut self.hosts[host].due;
+    fn make_due(&mut self, key: KernelKey, at: u64) {
+        let due = &mut self.kernel(key).due;
         if due.is_none_or(|due| due > at) {
             *due = Some(at);
-            self.due.push(Reverse((at, host)));
+            self.due.push(Reverse((at, key)));
         }
     }
 
-    /// Makes the hosts ready that have an event of a socket or were woken.
-    pub(crate) fn make_woken_hosts_ready(&mut self) {
+    /// Makes the kernels ready that have an event of a socket or were woken.
+    pub(crate) fn make_woken_kernels_ready(&mut self) {
         let mut notified = std::mem::take(&mut self.net.borrow_mut().notified);
-        for host in notified.drain(..).chain(self.woken.take()) {
-            self.make_ready(host);
+        for key in notified.drain(..) {
+            self.make_ready(key);
+        }
+        for (key, at) in self.woken.take() {
+            self.make_ready_at(key, at.unwrap_or(self.now));
         }
         let notified_meanwhile = &mut self.net.borrow_mut().notified;
         if notified_meanwhile.is_empty() {
@@ -128,17 +146,17 @@ impl World {
         for host in 0..self.hosts.len() {
             self.start(host);
         }
-        // Spawning the main tasks has woken the hosts. They are ready already, so no second turn
+        // Spawning the main tasks has woken the kernels. They are ready already, so no second turn
         // follows.
-        self.make_woken_hosts_ready();
+        self.make_woken_kernels_ready();
         loop {
             self.perform_due();
             if self.is_over() {
                 return Ok(());
             }
             match self.next_ready() {
-                Some(host) => {
-                    self.turn(host)?;
+                Some(key) => {
+                    self.turn(key)?;
                     self.check()?;
                 }
                 None => self.jump()?,
@@ -155,7 +173,12 @@ impl World {
     fn register_cancels(&mut self) {
         for entry in self.plan.entries() {
             if let Fault::Cancel { host, task, trap } = &entry.fault {
-                let found = self.hosts.iter().find(|one| one.name == *host);
+                let is_meant = |one: &&HostKernel| {
+                    let KernelKey { host: number, kernel } = one.outside.key;
+                    let name = &self.hosts[number].name;
+                    *host == name.of_kernel(kernel) || *host == name.host && kernel == 0
+                };
+                let found = self.hosts.iter().flat_map(|host| &host.kernels).find(is_meant);
                 let found = found
                     .unwrap_or_else(|| panic!("the fault plan names an unknown host: `{host}`"));
                 found.watch.cancels.borrow_mut().push((*task, *trap));
@@ -163,7 +186,7 @@ impl World {
         }
     }
 
-    /// Applies due faults, performs due events, and makes due hosts ready.
+    /// Applies due faults, performs due events, and makes due kernels ready.
     fn perform_due(&mut self) {
         while let Some(entry) = self.plan.entries().get(self.next_fault) {
             if nanos(entry.at) > self.now {
@@ -181,66 +204,72 @@ impl World {
             };
             let Some((_, what)) = next else { break };
             self.perform(what);
-            self.make_woken_hosts_ready();
+            self.make_woken_kernels_ready();
         }
-        while let Some(Reverse((at, host))) = self.due.peek().copied() {
+        while let Some(Reverse((at, key))) = self.due.peek().copied() {
             if at > self.now {
                 break;
             }
             self.due.pop();
-            if self.hosts[host].due == Some(at) {
-                self.hosts[host].due = None;
-                self.make_ready(host);
+            if self.kernel(key).due == Some(at) {
+                self.kernel(key).due = None;
+                self.make_ready(key);
             }
         }
     }
 
-    fn next_ready(&mut self) -> Option<usize> {
+    fn next_ready(&mut self) -> Option<KernelKey> {
         while !self.ready.is_empty() {
             let index = self.order.index(self.ready.len());
-            let host = self.ready.swap_remove(index);
-            let found = &mut self.hosts[host];
+            let key = self.ready.swap_remove(index);
+            let is_paused = self.hosts[key.host].is_paused;
+            let found = self.kernel(key);
             found.is_queued = false;
-            if found.is_paused {
+            if is_paused {
                 found.has_missed = true;
             } else if found.kernel.is_some() {
-                return Some(host);
+                return Some(key);
             }
         }
         None
     }
 
-    fn turn(&mut self, host: usize) -> Result<(), Cause> {
-        let found = &mut self.hosts[host];
-        found.outside.clock.set(self.now);
-        self.pulse.turn(host, self.now);
-        let Some(turn) = found.turn() else { return Ok(()) };
-        let at = found.outside.clock.get();
-        let panicked = found.watch.panicked.borrow_mut().take();
+    fn turn(&mut self, key: KernelKey) -> Result<(), Cause> {
+        let host = &mut self.hosts[key.host];
+        let turned = &host.kernels[key.kernel];
+        turned.outside.clock.set(self.now);
+        self.pulse.turn(key, self.now);
+        let Some(turn) = turned.turn() else { return Ok(()) };
+        let at = turned.outside.clock.get();
+        let panicked = turned.watch.panicked.borrow_mut().take();
         // The panic of a borrowed main task is its outcome, which its owner gets.
-        let panicked = panicked.filter(|_| !(found.is_borrowed() && found.has_ended()));
-        let name = || found.name.clone();
-        match (found.take_ended(), panicked) {
+        let panicked = panicked.filter(|_| !(host.is_borrowed() && host.has_ended()));
+        let name = || host.name.of_kernel(key.kernel);
+        match (host.take_ended(), panicked) {
             (Some(Ended::Panicked(text)), _) => {
                 return Err(Cause::Panicked { host: name(), task: "its main task".into(), text });
             }
-            (Some(Ended::Failed(text)), _) => return Err(Cause::Failed { host: name(), text }),
-            (_, Some(task)) if !self.checks.tolerates_panics && !found.is_closing() => {
+            (Some(Ended::Failed(text)), _) => {
+                return Err(Cause::Failed { host: host.name.host.clone(), text });
+            }
+            (_, Some(task)) if !self.checks.tolerates_panics && !host.is_closing() => {
                 let text = "see its message".into();
                 return Err(Cause::Panicked { host: name(), task, text });
             }
             _ => {}
         }
-        let has_exited = found.close_if_ended();
-        self.make_woken_hosts_ready();
+        let has_exited = host.close_if_ended();
+        self.make_woken_kernels_ready();
         if has_exited {
             self.count_waited_for();
+        }
+        if self.kernel(key).kernel.is_none() {
             return Ok(());
         }
         if turn.is_ready {
-            self.make_ready(host);
+            self.make_ready(key);
         } else if let Some(next) = turn.next_deadline.filter(|next| !next.is_never()) {
-            self.make_due(host, next.ticks().get().max(at));
+            self.make_due(key, next.ticks().get().max(at));
         }
         Ok(())
     }
@@ -265,15 +294,15 @@ impl World {
     /// The time of the next event, turn or fault.
     fn next_moment(&mut self) -> Option<u64> {
         let packet = self.net.borrow_mut().next_moment();
-        let host = loop {
-            let Some(Reverse((at, host))) = self.due.peek().copied() else { break None };
-            if self.hosts[host].due == Some(at) {
+        let kernel = loop {
+            let Some(Reverse((at, key))) = self.due.peek().copied() else { break None };
+            if self.kernel(key).due == Some(at) {
                 break Some(at);
             }
             self.due.pop();
         };
         let fault = self.plan.entries().get(self.next_fault).map(|entry| nanos(entry.at));
-        [packet, host, fault].into_iter().flatten().min()
+        [packet, kernel, fault].into_iter().flatten().min()
     }
 
     /// Moves time to the next event, turn, fault or check.

@@ -114,10 +114,3 @@ fn an_object_in_a_thread_is_refused() {
     let text = ran.unwrap().outcome.unwrap();
     assert!(text.contains("nor threads for objects"), "{text}");
 }
-
-#[test]
-fn two_kernels_never_share_a_port() {
-    let ran = Sim::new(1).run_here("main", TcpListener::bind_shared("127.0.0.1:0"));
-    let refused = ran.unwrap().outcome.unwrap().unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unsupported);
-}

@@ -19,6 +19,7 @@ mod eyeballs;
 mod failures;
 mod faults;
 mod here;
+mod kernels;
 mod minimised;
 mod programs;
 mod sockets;

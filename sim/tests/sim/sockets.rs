@@ -39,6 +39,8 @@ on_both! {
     closing_with_unread_data_resets
     a_reset_is_told_once
     a_listener_that_is_closed_resets_who_was_not_accepted
+    shared_listeners_share_with_their_like_alone
+    shared_listener_that_closes_leaves_the_others
     what_nobody_reads_stops_the_writer
     data_come_in_order_and_complete
     connections_wait_to_be_accepted
@@ -157,6 +159,46 @@ async fn a_listener_that_is_closed_resets_who_was_not_accepted() {
     drop(listener);
     let error = client.read(&mut [0; 8]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+async fn shared_listeners_share_with_their_like_alone() {
+    let in_use = |bound: io::Result<TcpListener>| bound.unwrap_err().kind();
+    let one = TcpListener::bind_shared(LOOPBACK).await.unwrap();
+    let address = one.local_addr().unwrap();
+    let other = TcpListener::bind_shared(address).await.unwrap();
+    assert_eq!(other.local_addr().unwrap(), address);
+    assert_eq!(in_use(TcpListener::bind(address).await), ErrorKind::AddrInUse);
+    let at_any = TcpListener::bind_shared(("0.0.0.0", address.port())).await.unwrap();
+    // The listener at the address itself goes before the one at any address.
+    drop(other);
+    let client = TcpStream::connect(address).await.unwrap();
+    let (_, peer) = one.accept().await.unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+    drop(one);
+    let client = TcpStream::connect(address).await.unwrap();
+    let (_, peer) = at_any.accept().await.unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+    drop(at_any);
+
+    let alone = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = alone.local_addr().unwrap();
+    assert_eq!(in_use(TcpListener::bind_shared(address).await), ErrorKind::AddrInUse);
+}
+
+async fn shared_listener_that_closes_leaves_the_others() {
+    let one = TcpListener::bind_shared(LOOPBACK).await.unwrap();
+    let address = one.local_addr().unwrap();
+    let waiting = TcpStream::connect(address).await.unwrap();
+    sleep(MOMENT).await.unwrap();
+    let other = TcpListener::bind_shared(address).await.unwrap();
+    drop(one);
+    let error = waiting.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    for _ in 0..5 {
+        let client = TcpStream::connect(address).await.unwrap();
+        let (_, peer) = other.accept().await.unwrap();
+        assert_eq!(peer, client.local_addr().unwrap());
+    }
 }
 
 async fn what_nobody_reads_stops_the_writer() {
