@@ -13,7 +13,7 @@
 //! | a value initialised once | [`OnceCell`] by its first user; [`Promise`] by another task |
 //! | items, each for one receiver | [`Queue`], [`PriorityQueue`], [`LifoQueue`]; [`mpsc`], [`oneshot`] |
 //! | items for all receivers | [`broadcast`]; only the last value: [`watch`] |
-//! | any of this with other threads | [`shared`] |
+//! | locks, events, notifications, queues and channels with other threads or kernels | [`shared`] |
 //!
 //! # Examples
 //!

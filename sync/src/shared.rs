@@ -1,4 +1,5 @@
-//! Locks, events, queues and channels between threads and kernels: a task awaits, a thread blocks.
+//! Locks, events, notifications, queues and channels between threads and kernels: a task awaits, a
+//! thread blocks.
 //!
 //! The rest of the crate belongs to one kernel and costs no atomic operation. These types are
 //! `Send` and `Sync`, are meant for an [`Arc`](std::sync::Arc), and hold a lock of the standard
@@ -8,19 +9,23 @@
 //! waiter which is interrupted or dropped before its next poll goes to the next waiter.
 
 mod block;
+pub mod broadcast;
 mod channel;
 mod event;
 mod items;
 mod mutex;
+mod notify;
 mod queue;
 #[cfg(all(test, pikake_shuttle))]
 mod tests;
 mod wait;
 mod waiters;
+pub mod watch;
 
 pub use channel::{
     Receiver, RecvStream, Sender, bounded as bounded_channel, unbounded as unbounded_channel,
 };
 pub use event::Event;
 pub use mutex::{Mutex, MutexGuard};
+pub use notify::Notify;
 pub use queue::Queue;

@@ -128,7 +128,7 @@ impl<T> WaitKind<Items<T>> for Getting {
         items.try_get().ok_or(())
     }
 
-    fn collected(items: &mut Items<T>) {
+    fn collected(items: &mut Items<T>, _: &mut Numbered<T>) {
         items.granted -= 1;
     }
 

@@ -101,7 +101,7 @@ impl WaitKind<Lock> for Locking {
         Ok(())
     }
 
-    fn collected(lock: &mut Lock) {
+    fn collected(lock: &mut Lock, (): &mut ()) {
         lock.note_holder();
     }
 

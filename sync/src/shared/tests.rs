@@ -8,9 +8,11 @@ use std::task::{Context, Poll, Waker};
 
 use shuttle::thread;
 
+use super::broadcast::{Receiving, RecvError};
 use super::items::{Getting, Putting};
+use super::notify::Notified;
 use super::wait::Wait;
-use crate::shared::{Event, Mutex, Queue, bounded_channel};
+use crate::shared::{Event, Mutex, Notify, Queue, bounded_channel, broadcast, watch};
 
 /// The number of schedules of each program.
 const SCHEDULES: usize = 3_000;
@@ -204,5 +206,127 @@ fn channel_ends_with_its_last_sender() {
         got.sort_unstable();
         assert_eq!(got, [0, 1]);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn broadcast_items_arrive_once_or_are_missed() {
+    check(|| {
+        let (sender, first) = broadcast::channel(2);
+        let receivers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut receiver = first.resubscribe();
+                thread::spawn(move || {
+                    let (mut got, mut missed) = (Vec::new(), 0);
+                    loop {
+                        match receiver.recv_blocking() {
+                            Ok(Some(item)) => got.push(item),
+                            Ok(None) => return (got, missed),
+                            Err(RecvError::Lagged(number)) => missed += number,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let dropping = thread::spawn(move || {
+            let wait = Wait::<_, _, Receiving>::new(&*first.shared, first.next);
+            let _ = poll_and_drop(wait);
+        });
+        let senders: Vec<_> = (0..2)
+            .map(|number| {
+                let sender = sender.clone();
+                thread::spawn(move || {
+                    sender.send((number, 0));
+                    sender.send((number, 1));
+                })
+            })
+            .collect();
+        senders.into_iter().for_each(|thread| thread.join().unwrap());
+        dropping.join().unwrap();
+        let mut late = sender.subscribe();
+        drop(sender);
+        for receiver in receivers {
+            let (got, missed) = receiver.join().unwrap();
+            assert_eq!(got.len() as u64 + missed, 4, "{got:?}");
+            for sender in 0..2 {
+                assert!(got.iter().filter(|item| item.0 == sender).is_sorted(), "{got:?}");
+            }
+        }
+        assert_eq!(late.recv_blocking(), Ok(None));
+        assert!(format!("{late:?}").contains("kept: 0"), "{late:?}");
+    });
+}
+
+#[test]
+fn watchers_see_the_last_change_and_the_end() {
+    check(|| {
+        let (sender, receiver) = watch::channel(0);
+        let receivers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut receiver = receiver.clone();
+                thread::spawn(move || {
+                    let mut seen = vec![receiver.get()];
+                    while receiver.changed_blocking() {
+                        seen.push(receiver.get());
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for number in 1..=3 {
+            sender.send(number);
+        }
+        drop(sender);
+        for receiver in receivers {
+            let seen = receiver.join().unwrap();
+            assert!(seen.is_sorted() && seen.last() == Some(&3), "{seen:?}");
+        }
+    });
+}
+
+#[test]
+fn notification_reaches_a_waiter_that_stays() {
+    check(|| {
+        let notify = Arc::new(Notify::new());
+        let dropping = thread::spawn({
+            let notify = notify.clone();
+            move || poll_and_drop(Wait::<_, _, Notified>::new(&notify.0, 0)).is_some()
+        });
+        let waiting = thread::spawn({
+            let notify = notify.clone();
+            move || notify.notified_blocking()
+        });
+        notify.notify_one();
+        if dropping.join().unwrap() {
+            notify.notify_one();
+        }
+        waiting.join().unwrap();
+        assert!(format!("{notify:?}").contains("is_notified: false, waiting: 0"), "{notify:?}");
+    });
+}
+
+#[test]
+fn waiters_of_an_ended_round_leave_one_notification_at_most() {
+    check(|| {
+        let notify = Arc::new(Notify::new());
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let notify = notify.clone();
+                thread::spawn(move || notify.notified_blocking())
+            })
+            .collect();
+        while notify.waiting() < 2 {
+            thread::yield_now();
+        }
+        let one = thread::spawn({
+            let notify = notify.clone();
+            move || notify.notify_one()
+        });
+        notify.notify_all();
+        one.join().unwrap();
+        waiters.into_iter().for_each(|thread| thread.join().unwrap());
+        let rounds = notify.0.lock();
+        assert!(rounds.free <= 1 && rounds.granted == 0 && rounds.ended == 0, "{rounds:?}");
     });
 }

@@ -125,8 +125,8 @@ where
             return None;
         }
         let done = match waiters.leave(ticket).0 {
-            Outcome::Granted(grant) => {
-                D::collected(state);
+            Outcome::Granted(mut grant) => {
+                D::collected(state, &mut grant);
                 Ok(grant)
             }
             Outcome::Dismissed(request) => Err(request),

@@ -42,8 +42,8 @@ pub(crate) trait WaitKind<S> {
     /// Grants without a wait, if there are no waiters and the state allows it.
     fn try_now(state: &mut S, request: Self::Request) -> Result<Self::Grant, Self::Request>;
 
-    /// Notes that a waiter has collected its grant.
-    fn collected(_: &mut S) {}
+    /// Notes that a waiter collects its grant, which may be completed now.
+    fn collected(_: &mut S, _: &mut Self::Grant) {}
 
     /// Takes back the grant of a waiter that left without collecting it.
     fn give_back(state: &mut S, grant: Self::Grant);
@@ -63,17 +63,22 @@ impl<S: Waitable> Shared<S> {
 
     /// Changes the state, serves, and wakes the waiters with grants.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        let (result, wakers) = self.change_and_serve(change);
+        wakers.wake();
+        result
+    }
+
+    /// Changes the state and serves. The caller wakes the waiters with grants.
+    pub(crate) fn change_and_serve<R>(&self, change: impl FnOnce(&mut S) -> R) -> (R, Wakers) {
         let mut wakers = Wakers::default();
         let mut state = self.lock();
         let result = change(&mut state);
         state.serve(&mut wakers);
-        drop(state);
-        wakers.wake();
-        result
+        (result, wakers)
     }
 }
 
-/// The wakers to call when the lock is open. Hardly ever more than one.
+/// The wakers to call when the lock is open.
 #[derive(Default)]
 pub(crate) struct Wakers {
     first: Option<Waker>,

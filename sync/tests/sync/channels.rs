@@ -12,6 +12,9 @@ use pikake::{sleep, spawn, timeout_after, yield_now};
 
 use crate::support::{OnDrop, ms, run};
 
+#[path = "broadcast_cases.rs"]
+mod cases;
+
 #[test]
 fn queues_give_out_in_their_order() {
     fn drain<S: pikake::sync::Store>(queue: &pikake::sync::AnyQueue<S>) -> Vec<S::Item> {
@@ -266,51 +269,6 @@ fn oneshot_returns_the_item_or_an_error() {
         drop(receiver);
         assert!(sender.is_closed());
         assert_eq!(sender.send(8), Err(8));
-    });
-}
-
-#[test]
-fn slow_receiver_learns_how_much_it_missed() {
-    run(async {
-        let (sender, mut slow) = broadcast::channel(2);
-        let mut fast = sender.subscribe();
-        for number in 1..=4 {
-            assert_eq!(sender.send(number), 2);
-            assert_eq!(fast.recv().await, Ok(Some(number)));
-        }
-        let mut same = slow.resubscribe();
-        for receiver in [&mut slow, &mut same] {
-            assert_eq!(receiver.recv().await, Err(broadcast::RecvError::Lagged(2)));
-            assert_eq!(receiver.recv().await, Ok(Some(3)));
-        }
-        drop(fast);
-        assert!(format!("{sender:?}").contains("receivers: 2, kept: 1"), "{sender:?}");
-        drop((slow, same));
-        assert!(format!("{sender:?}").contains("kept: 0"), "{sender:?}");
-        assert_eq!(sender.send(5), 0);
-    });
-}
-
-#[test]
-fn watch_reports_the_last_change_and_the_end() {
-    run(async {
-        let (sender, mut receiver) = watch::channel(1);
-        assert!(!receiver.has_changed());
-        assert_eq!(sender.send(2), 1);
-        sender.modify(|value| *value += 1);
-        assert_eq!(receiver.changed().await, Ok(true));
-        assert_eq!((receiver.get(), receiver.has_changed()), (3, false));
-        let late = spawn({
-            let mut receiver = sender.subscribe();
-            async move { (receiver.changed().await, receiver.changed().await) }
-        });
-        yield_now().await.unwrap();
-        sender.send(4);
-        yield_now().await.unwrap();
-        drop(sender);
-        assert_eq!(late.await.unwrap(), (Ok(true), Ok(false)));
-        assert_eq!(receiver.changed().await, Ok(true));
-        assert_eq!(receiver.changed().await, Ok(false));
     });
 }
 

@@ -1,5 +1,10 @@
 //! Tests of locks, semaphores, events, queues and channels.
 
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the files `*_cases.rs` test the types of one kernel and the shared ones"
+)]
+
 mod channels;
 mod handed_over;
 mod interrupted;
@@ -11,6 +16,7 @@ mod order;
 mod panics;
 mod queue_model;
 mod recovered;
+mod shared;
 mod shown;
 #[path = "../../../tests/support/mod.rs"]
 mod support;

@@ -1,0 +1,174 @@
+//! Channels for all receivers, `broadcast` and `watch`, of one kernel or of several.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use futures::poll;
+use pikake::{TimedOut, spawn, timeout_after, yield_now};
+
+use super::{broadcast, watch};
+use crate::support::{ms, run};
+
+#[test]
+fn slow_receiver_learns_how_much_it_missed() {
+    run(async {
+        let (sender, mut slow) = broadcast::channel(2);
+        let mut fast = sender.subscribe();
+        for number in 1..=4 {
+            assert_eq!(sender.send(number), 2);
+            assert_eq!(fast.recv().await, Ok(Some(number)));
+        }
+        let mut same = slow.resubscribe();
+        for receiver in [&mut slow, &mut same] {
+            assert_eq!(receiver.recv().await, Err(broadcast::RecvError::Lagged(2)));
+            assert_eq!(receiver.recv().await, Ok(Some(3)));
+        }
+        drop(fast);
+        assert!(format!("{sender:?}").contains("receivers: 2, kept: 1"), "{sender:?}");
+        drop((slow, same));
+        assert!(format!("{sender:?}").contains("kept: 0"), "{sender:?}");
+        assert_eq!(sender.send(5), 0);
+    });
+}
+
+#[test]
+fn watch_reports_the_last_change_and_the_end() {
+    run(async {
+        let (sender, mut receiver) = watch::channel(1);
+        assert!(!receiver.has_changed());
+        assert_eq!(sender.send(2), 1);
+        sender.modify(|value| *value += 1);
+        assert_eq!(receiver.changed().await, Ok(true));
+        assert_eq!((receiver.get(), receiver.has_changed()), (3, false));
+        let late = spawn({
+            let mut receiver = sender.subscribe();
+            async move { (receiver.changed().await, receiver.changed().await) }
+        });
+        yield_now().await.unwrap();
+        sender.send(4);
+        yield_now().await.unwrap();
+        drop(sender);
+        assert_eq!(late.await.unwrap(), (Ok(true), Ok(false)));
+        assert_eq!(receiver.changed().await, Ok(true));
+        assert_eq!(receiver.changed().await, Ok(false));
+    });
+}
+
+#[test]
+fn receivers_get_items_sent_after_their_creation() {
+    run(async {
+        let (sender, mut early) = broadcast::channel(4);
+        sender.send(1);
+        let mut late = sender.clone().subscribe();
+        assert_eq!((sender.receivers(), sender.send(2)), (2, 2));
+        assert_eq!((early.try_recv(), early.try_recv()), (Ok(1), Ok(2)));
+        assert_eq!(
+            (late.recv().await, late.try_recv()),
+            (Ok(Some(2)), Err(broadcast::TryRecvError::Empty))
+        );
+        sender.send(3);
+        drop(sender);
+        assert_eq!((late.recv().await, late.recv().await), (Ok(Some(3)), Ok(None)));
+        drop(late);
+        assert_eq!(
+            (early.try_recv(), early.try_recv()),
+            (Ok(3), Err(broadcast::TryRecvError::Closed))
+        );
+    });
+}
+
+/// Items that nobody waits for any more are dropped with their last receiver, wherever it is.
+#[test]
+fn every_item_is_dropped_once() {
+    #[derive(Clone)]
+    struct Counted(Rc<Cell<usize>>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    run(async {
+        let dropped = Rc::new(Cell::new(0));
+        let (sender, first) = broadcast::channel(2);
+        let mut second = sender.subscribe();
+        for _ in 0..3 {
+            sender.send(Counted(dropped.clone()));
+        }
+        assert_eq!(dropped.take(), 1, "the channel keeps two");
+        assert!(matches!(second.try_recv(), Err(broadcast::TryRecvError::Lagged(1))));
+        assert!(second.try_recv().is_ok());
+        assert_eq!(dropped.take(), 1, "a copy");
+        drop(first);
+        assert_eq!(dropped.take(), 1, "the item that only the first had not received");
+        let mut third = second.resubscribe();
+        assert!(second.recv().await.unwrap().is_some());
+        assert_eq!(dropped.take(), 1, "a copy");
+        assert!(poll!(Box::pin(second.recv())).is_pending());
+        drop(sender);
+        assert!(third.recv().await.unwrap().is_some());
+        assert_eq!(dropped.take(), 1, "the item itself");
+        assert!(second.recv().await.unwrap().is_none() && third.try_recv().is_err());
+    });
+}
+
+#[test]
+fn an_interrupted_receiver_misses_nothing() {
+    run(async {
+        let (sender, mut receiver) = broadcast::channel(4);
+        let (state, mut watched) = watch::channel(0);
+        assert_eq!(timeout_after(ms(1), receiver.recv()).await, Err(TimedOut));
+        assert_eq!(timeout_after(ms(1), watched.changed()).await, Err(TimedOut));
+        // A wait that was notified and is dropped has received nothing.
+        let mut wait = Box::pin(receiver.recv());
+        let mut change = Box::pin(watched.changed());
+        assert!(poll!(&mut wait).is_pending() && poll!(&mut change).is_pending());
+        sender.send(1);
+        state.send(1);
+        drop((wait, change));
+        assert_eq!(receiver.recv().await, Ok(Some(1)));
+        assert_eq!((watched.changed().await, watched.get()), (Ok(true), 1));
+        assert!(!watched.has_changed());
+    });
+}
+
+#[test]
+fn a_change_wins_over_an_interruption() {
+    run(async {
+        let (sender, mut receiver) = broadcast::channel(4);
+        let (state, mut watched) = watch::channel(0);
+        let item = spawn(async move { receiver.recv().await });
+        let change = spawn(async move { watched.changed().await });
+        yield_now().await.unwrap();
+        sender.send(1);
+        state.send(1);
+        item.request_cancel("enough");
+        change.request_cancel("enough");
+        assert_eq!((item.await.unwrap(), change.await.unwrap()), (Ok(Some(1)), Ok(true)));
+    });
+}
+
+/// A receiver that has been notified is not notified again, and sees the last of the changes.
+#[test]
+fn many_changes_before_a_receiver_runs_are_one() {
+    run(async {
+        let (state, watched) = watch::channel(0);
+        let copies: Vec<_> = (0..3)
+            .map(|_| {
+                let mut watched = watched.clone();
+                spawn(async move {
+                    let changed = watched.changed().await.unwrap();
+                    (changed, watched.get(), watched.has_changed())
+                })
+            })
+            .collect();
+        yield_now().await.unwrap();
+        for number in 1..=3 {
+            state.send(number);
+        }
+        for copy in copies {
+            assert_eq!(copy.await.unwrap(), (true, 3, false));
+        }
+    });
+}
