@@ -51,7 +51,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     handshake: H,
     peer: A,
     service: S,
-    takers: Option<Takers>,
+    takers: Option<Arc<Takers>>,
     gate: Rc<Gate>,
     limits: Limits,
 ) where

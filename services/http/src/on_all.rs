@@ -8,7 +8,6 @@ use pikake_net::{TcpListener, ToAddresses, interruption};
 use pikake_traps::KernelHandle;
 
 use crate::report::{Report, ServeError};
-use crate::takers::Takers;
 
 /// The reports of the kernels of one server, by [`serve_on_all`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -116,11 +115,7 @@ where
     M: FnOnce(TcpListener) -> I + Clone + Send + 'static,
     I: IntoFuture<Output = Result<Report, ServeError>, IntoFuture: 'static>,
 {
-    let takers = Takers::default();
-    let serve = move |listener| async move {
-        let served = takers.within(move || make(listener).into_future());
-        served.await.map_err(io::Error::other)
-    };
+    let serve = move |listener| async move { make(listener).await.map_err(io::Error::other) };
     let serving = pikake_net::serve_on_all(address, others, serve);
     async move {
         match serving.await {

@@ -44,7 +44,7 @@ impl Drop for RequestGuard {
 pub(crate) struct RequestService<S> {
     pub(crate) service: S,
     /// `None` for a server on one kernel.
-    pub(crate) takers: Option<Takers>,
+    pub(crate) takers: Option<Arc<Takers>>,
     pub(crate) requests: Rc<Requests>,
 }
 
@@ -97,7 +97,7 @@ where
 
 /// Starts the task of a request that another kernel may answer.
 fn offer<S, B>(
-    takers: Takers,
+    takers: Arc<Takers>,
     service: S,
     request: Request<Incoming>,
     place: RequestGuard,

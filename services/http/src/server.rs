@@ -25,7 +25,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use pikake_net::{Listener, interruption};
-use pikake_traps::{Builder, TaskError};
+use pikake_traps::{Builder, TaskError, common};
 use tower_service::Service;
 
 use crate::BoxError;
@@ -321,7 +321,7 @@ where
             let gate = Rc::new(Gate::new());
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();
-            let takers = Takers::current();
+            let takers = common::<Takers>();
             let _entered = takers.as_ref().map(|takers| takers.enter(service.clone()));
             let handler = {
                 let gate = gate.clone();

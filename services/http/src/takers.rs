@@ -5,10 +5,9 @@
 //! with its own service. What crosses is the request, and its answer ([`Moved`]): never the
 //! service, the handler's future or a body.
 //!
-//! [`serve_on_all`](crate::serve_on_all) makes one list for its servers. Each server enters its
-//! service when it begins and removes it when it ends.
+//! The servers of one [`serve_on_all`](crate::serve_on_all) have one list in common. Each enters
+//! its service when it begins, and removes it when it ends.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -30,47 +29,17 @@ use crate::moved::{Moved, send_body};
 type Taker = Rc<dyn Answer>;
 
 /// The services of a server, one for each of its kernels.
-#[derive(Clone, Default)]
-pub(crate) struct Takers(Arc<Mutex<Vec<Bound<Taker>>>>);
-
-thread_local! {
-    static CURRENT: RefCell<Option<Takers>> = const { RefCell::new(None) };
-}
+#[derive(Default)]
+pub(crate) struct Takers(Mutex<Vec<Bound<Taker>>>);
 
 impl Takers {
-    /// The list for the servers that are made in the current poll of [`within`](Self::within).
-    pub(crate) fn current() -> Option<Self> {
-        CURRENT.with_borrow(Clone::clone)
-    }
-
-    /// A future whose servers are in this list.
-    pub(crate) async fn within<F: Future>(self, future: impl FnOnce() -> F) -> F::Output {
-        struct Reset(Option<Takers>);
-        impl Drop for Reset {
-            fn drop(&mut self) {
-                CURRENT.set(self.0.take());
-            }
-        }
-
-        let enter = || Reset(CURRENT.replace(Some(self.clone())));
-        let mut future = {
-            let _reset = enter();
-            Box::pin(future())
-        };
-        poll_fn(|cx| {
-            let _reset = enter();
-            future.as_mut().poll(cx)
-        })
-        .await
-    }
-
     fn list(&self) -> MutexGuard<'_, Vec<Bound<Taker>>> {
         // No user code runs under the lock, so the list behind a poisoned lock is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters the service of the current kernel, until the guard is dropped.
-    pub(crate) fn enter<S, B>(&self, service: S) -> Entered
+    pub(crate) fn enter<S, B>(self: &Arc<Self>, service: S) -> Entered
     where
         S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
         S::Error: Into<BoxError>,
@@ -88,7 +57,7 @@ impl Takers {
     ///
     /// The request itself, if the server has ended on this kernel.
     pub(crate) async fn answer(
-        self,
+        self: Arc<Self>,
         request: Request<Incoming>,
         peer: Option<Peer>,
     ) -> Result<Result<Response<Moved>, BoxError>, Request<Incoming>> {
@@ -108,7 +77,7 @@ impl fmt::Debug for Takers {
 }
 
 /// The entry of a service, for the time of its server.
-pub(crate) struct Entered(Takers);
+pub(crate) struct Entered(Arc<Takers>);
 
 impl Drop for Entered {
     fn drop(&mut self) {

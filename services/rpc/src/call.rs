@@ -186,24 +186,29 @@ impl Running {
     }
 }
 
-/// The task of a call.
-pub(crate) async fn handle(end: EndOfCall, handler: Handler) {
+/// The task of a call. The interceptors run around the handler unless they do so on another kernel.
+pub(crate) async fn handle(end: EndOfCall, handler: Handler, is_intercepted: bool) {
     let info = end.running.info.clone();
-    let mut answered = pin!(answer(end, handler));
-    let in_call = poll_fn(|cx| {
-        let _entered = Entered::new(&info);
-        answered.as_mut().poll(cx)
+    in_call(&info, answer(end, handler, is_intercepted)).await;
+}
+
+/// Runs a part of a call, which is the [current one](current_call) there.
+pub(crate) async fn in_call<F: Future>(info: &Rc<CallInfo>, work: F) -> F::Output {
+    let mut work = pin!(work);
+    let polls = poll_fn(|cx| {
+        let _entered = Entered::new(info);
+        work.as_mut().poll(cx)
     });
-    in_call.await;
+    polls.await
 }
 
 /// Runs a handler, and answers its call.
-async fn answer(end: EndOfCall, handler: Handler) {
+async fn answer(end: EndOfCall, handler: Handler, is_intercepted: bool) {
     let (core, running) = (end.session.core().clone(), end.running.clone());
     let grace = core.options.grace;
     let span = end.span.clone();
-    let mut body =
-        Caught { handler: Some(handler), is_begun: false, core, running: running.clone(), span };
+    let (handler, is_begun) = (Some(handler), is_intercepted);
+    let mut body = Caught { handler, is_begun, core, running: running.clone(), span };
     match until_deadline(&running, grace, &mut body).await {
         Some(Ok(answer)) => end.answer(answer),
         Some(Err(panic)) => end.panicked(&panic),

@@ -85,6 +85,7 @@ mod server;
 mod service;
 mod session;
 mod stream;
+mod takers;
 mod timer;
 pub mod trace;
 mod wire;

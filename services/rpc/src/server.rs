@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pikake_net::{Closing, Farewell, Listener, ListenerFailed, Patience, serve_until};
+use pikake_traps::common;
 use pikake_traps::figures::of_kernel;
 
 use crate::call::{CallInfo, Running};
@@ -18,6 +20,7 @@ use crate::packets::PacketOptions;
 use crate::peer::Transport;
 use crate::service::{Answer, Handler, Method, Service};
 use crate::session::serve_calls;
+use crate::takers::Takers;
 
 /// How long an interrupted handler may go on, by default.
 const GRACE: Duration = Duration::from_secs(5);
@@ -46,6 +49,8 @@ pub(crate) struct Core {
     interceptors: Vec<Interceptor>,
     under_way: Rc<Cell<usize>>,
     pub(crate) figures: Rc<ServerFigures>,
+    /// The servers that may take calls; `None` for a server on one kernel.
+    pub(crate) takers: Option<Arc<Takers>>,
     /// The calls that were interrupted at the soft deadline, and those that were dropped.
     unfinished: RefCell<(Vec<UnfinishedCall>, Vec<UnfinishedCall>)>,
 }
@@ -136,7 +141,9 @@ impl Core {
 /// Offers services on connections.
 ///
 /// A server belongs to its kernel, and is not `Send`. To use more cores, start one in each kernel:
-/// `pikake::net::serve_on_all` gives each a listener of the same port.
+/// `pikake::net::serve_on_all` gives each a listener of the same port. A kernel that is late then
+/// offers the calls that come to the others: one that is idle answers with its own services, unless
+/// the call has channels or is a notice.
 ///
 /// # Examples
 ///
@@ -322,6 +329,7 @@ impl Server {
             interceptors: self.interceptors.clone(),
             under_way: self.under_way.clone(),
             figures,
+            takers: common(),
             unfinished: RefCell::default(),
         })
     }
@@ -409,6 +417,7 @@ impl Server {
     {
         let closing = self.closing.clone();
         let core = self.core();
+        let _entered = core.takers.as_ref().map(|takers| takers.enter(core.clone()));
         let (shared, begun) = (core.clone(), closing.clone());
         let handler = move |stream, address: L::Address| {
             let (core, closing) = (shared.clone(), begun.clone());

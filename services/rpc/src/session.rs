@@ -24,8 +24,8 @@ use std::time::Duration;
 use pikake_net::{Closing, Read};
 use pikake_time::Deadline;
 use pikake_traps::{
-    About, Builder, Interrupted, WaitQueue, deadline_after, elapsed_since, ignore_after, now,
-    park_at, shield, sleep, yield_now,
+    About, Builder, Claim, Interrupted, WaitQueue, deadline_after, elapsed_since, ignore_after,
+    now, park_at, shield, should_offer, sleep, yield_now,
 };
 
 use crate::call::{CallInfo, EndOfCall, Running, handle};
@@ -43,6 +43,7 @@ use crate::protocol::{
 };
 use crate::server::{Core, UnfinishedCall};
 use crate::stream::Channels;
+use crate::takers::{MovedCall, moved};
 use crate::trace::TraceContext;
 use crate::wire::{Malformed, whole_number};
 
@@ -444,7 +445,28 @@ impl Session {
         self.notices.set(self.notices.get() + usize::from(is_notice));
         self.calls.borrow_mut().insert(id, running.clone());
         let end = EndOfCall::new(self.clone(), running.clone(), offer.figures.clone(), place);
-        let task = Builder::new().eager().spawn(handle(end, handler));
+        let is_movable = !is_notice && running.channels.borrow().is_empty();
+        let task = match self.core.takers.as_ref().filter(|_| is_movable && should_offer()) {
+            Some(takers) => {
+                let CallInfo { id, peer, deadline, metadata, trace, .. } = (*running.info).clone();
+                let (method, arguments) = (request.method, arguments.to_vec());
+                let peer = (*peer).clone();
+                let call =
+                    MovedCall { method, id, peer, deadline, metadata, trace, codec, arguments };
+                let (takers, core, running) = (takers.clone(), self.core.clone(), running.clone());
+                let there = move |call| takers.answer(call);
+                let here = |claim| async move {
+                    match claim {
+                        Claim::Here(_) => handle(end, handler, false).await,
+                        Claim::There(taken) => {
+                            handle(end, moved(taken, core, running, handler), true).await;
+                        }
+                    }
+                };
+                Builder::new().name(offer.method).offer(call, there, here)
+            }
+            None => Builder::new().eager().spawn(handle(end, handler, false)),
+        };
         if !task.is_finished() {
             task.task_ref().set_name(offer.method);
         }

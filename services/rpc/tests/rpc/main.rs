@@ -8,6 +8,7 @@ mod fuzz;
 mod harness;
 mod hostile;
 mod kernels;
+mod offers;
 mod packets;
 mod panics;
 mod peers;

@@ -1,0 +1,238 @@
+//! Calls that come while their kernel is late, and are answered by another one.
+//!
+//! Two calls meet: each handler blocks its kernel until both have begun. So exactly one of them is
+//! answered by the other kernel, and both must look the same to their caller.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use pikake::net::serve_on_all;
+use pikake::rpc::{CallError, CallFailure, Client, Error, Server, current_call};
+use pikake::{KernelHandle, Kernels, Task, sleep, spawn};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Longer than the lateness with which a kernel offers calls.
+const LATE: Duration = Duration::from_millis(5);
+const MOMENT: Duration = Duration::from_millis(2);
+
+#[pikake::service]
+trait Meeting {
+    /// The kernel.
+    async fn kernel(&self) -> String;
+    /// What the handler sees of its call, behind its kernel.
+    async fn seen(&self, text: String) -> (String, String);
+    async fn fails(&self) -> Result<(), String>;
+    async fn panics(&self);
+    async fn waits(&self);
+}
+
+#[derive(Clone)]
+struct Room {
+    met: Arc<(Mutex<usize>, Condvar)>,
+    events: Sender<String>,
+}
+
+impl Room {
+    /// Blocks the thread until another handler does.
+    fn meet(&self) {
+        let (met, meets) = &*self.met;
+        let mut count = met.lock().unwrap();
+        *count += 1;
+        meets.notify_all();
+        let until = count.next_multiple_of(2);
+        let (count, wait) = meets.wait_timeout_while(count, SOON, |met| *met < until).unwrap();
+        drop(count);
+        assert!(!wait.timed_out(), "both calls are answered by one kernel");
+    }
+}
+
+fn kernel() -> String {
+    KernelHandle::current().id().to_string()
+}
+
+impl Meeting for Room {
+    async fn kernel(&self) -> String {
+        kernel()
+    }
+
+    async fn seen(&self, text: String) -> (String, String) {
+        self.meet();
+        let call = current_call().unwrap();
+        let key = call.metadata("key").unwrap_or_default();
+        (kernel(), format!("{text}, {}, {key}, {}", call.method, call.deadline.is_never()))
+    }
+
+    async fn fails(&self) -> Result<(), String> {
+        self.meet();
+        Err("as it must".to_owned())
+    }
+
+    async fn panics(&self) {
+        self.meet();
+        panic!("as it must be");
+    }
+
+    async fn waits(&self) {
+        self.meet();
+        self.events.send("begun".to_owned()).unwrap();
+        let why = sleep(SOON * 100).await.unwrap_err();
+        sleep(MOMENT).await.unwrap(); // a cleanup
+        self.events.send(why.reason().unwrap_or("a deadline").to_owned()).unwrap();
+    }
+}
+
+/// A server on two kernels, and the kernel of the first connection.
+struct Site {
+    server: JoinHandle<usize>,
+    kernels: [KernelHandle; 2],
+    address: std::net::SocketAddr,
+    events: Receiver<String>,
+}
+
+impl Site {
+    fn new() -> Self {
+        let ((bound, addresses), (ready, readies)) = (channel(), channel());
+        let (events, seen) = channel();
+        let server = thread::spawn(move || {
+            pikake::run(async move {
+                let others = Kernels::start(1).unwrap();
+                ready.send([KernelHandle::current(), others.handles().remove(0)]).unwrap();
+                let room = Room { met: Arc::default(), events };
+                let reports = serve_on_all("127.0.0.1:0", &others.handles(), move |listener| {
+                    // The first one is enough.
+                    let _ = bound.send(listener.local_addr().unwrap());
+                    let seen = room.events.clone();
+                    let server = Server::new().add(MeetingServer::new(room));
+                    let server = server.intercept(async move |call, next| {
+                        if call.method == "Meeting.fails" {
+                            seen.send("intercepted".to_owned()).unwrap();
+                        }
+                        next.await
+                    });
+                    server.serve(listener)
+                });
+                reports.await.unwrap().into_iter().map(Result::unwrap).count()
+            })
+        });
+        let kernels = readies.recv_timeout(SOON).unwrap();
+        let address = addresses.recv_timeout(SOON).unwrap();
+        Self { server, kernels, address, events: seen }
+    }
+
+    /// Calls `test` with a client, and a closure that holds the client's kernel for a while.
+    fn run(self, test: impl AsyncFnOnce(MeetingClient, &dyn Fn() -> Held, &Receiver<String>)) {
+        pikake::run(async {
+            let client = Client::tcp(&self.address.to_string()).with_metadata("key", "value");
+            let meeting = MeetingClient::new(client.clone());
+            let at = meeting.kernel().await.unwrap();
+            let home = self.kernels.iter().find(|kernel| kernel.id().to_string() == at).unwrap();
+            let hold = || {
+                let ((held, is_held), (release, released)) = (channel(), channel::<()>());
+                let hold: Box<dyn FnOnce() + Send> = Box::new(move || {
+                    held.send(()).unwrap();
+                    let _ = released.recv_timeout(SOON);
+                });
+                home.call_there(hold).unwrap();
+                is_held.recv_timeout(SOON).unwrap();
+                Held { _release: release }
+            };
+            test(meeting, &hold, &self.events).await;
+            client.close().await.unwrap();
+        });
+        self.kernels[0].interrupt("enough").unwrap();
+        assert_eq!(self.server.join().unwrap(), 2);
+    }
+}
+
+/// A kernel is held until the drop.
+struct Held {
+    _release: Sender<()>,
+}
+
+/// The outcomes of two calls that come while their kernel is late.
+async fn meet<T: 'static, F: Future<Output = T> + 'static>(
+    hold: &dyn Fn() -> Held,
+    call: impl Fn() -> F,
+) -> [T; 2] {
+    let [one, other] = late(hold, call).await;
+    [one.await.unwrap(), other.await.unwrap()]
+}
+
+/// Two calls that come while their kernel is late.
+async fn late<T: 'static, F: Future<Output = T> + 'static>(
+    hold: &dyn Fn() -> Held,
+    call: impl Fn() -> F,
+) -> [Task<T>; 2] {
+    let held = hold();
+    let calls = [spawn(call()), spawn(call())];
+    sleep(LATE).await.unwrap(); // they are sent
+    drop(held);
+    calls
+}
+
+#[test]
+fn late_calls_are_answered_by_two_kernels() {
+    Site::new().run(async |meeting, hold, events| {
+        let calls = meet(hold, || {
+            let meeting = meeting.clone();
+            async move { meeting.seen("hello".to_owned()).await.unwrap() }
+        });
+        let answers = calls.await;
+        let kernels: BTreeSet<_> = answers.iter().map(|(kernel, _)| kernel).collect();
+        assert_eq!(kernels.len(), 2, "{answers:?}");
+        assert!(answers.iter().all(|(_, seen)| seen == "hello, Meeting.seen, value, true"));
+
+        let fails = || {
+            let meeting = meeting.clone();
+            async move { meeting.fails().await }
+        };
+        for outcome in meet(hold, fails).await {
+            assert!(matches!(&outcome, Err(Error::Service(text)) if text == "as it must"));
+            // Once for each call.
+            assert_eq!(events.recv_timeout(SOON).unwrap(), "intercepted");
+        }
+        assert!(events.try_recv().is_err());
+
+        let panics = || {
+            let meeting = meeting.clone();
+            async move { meeting.panics().await }
+        };
+        for outcome in meet(hold, panics).await {
+            let CallError { failure, .. } = outcome.unwrap_err();
+            assert!(matches!(failure, CallFailure::Panicked), "{failure:?}");
+        }
+    });
+}
+
+#[test]
+fn callers_who_give_up_interrupt_handlers_of_two_kernels() {
+    Site::new().run(async |meeting, hold, events| {
+        let waits = || {
+            let meeting = meeting.clone();
+            async move { meeting.waits().await }
+        };
+        let calls = late(hold, waits).await;
+        let event = async || {
+            loop {
+                match events.try_recv() {
+                    Ok(event) => return event,
+                    Err(_) => sleep(MOMENT).await.unwrap(),
+                }
+            }
+        };
+        for _ in 0..2 {
+            assert_eq!(event().await, "begun");
+        }
+        for call in &calls {
+            call.cancel().await.unwrap();
+        }
+        for _ in 0..2 {
+            assert_eq!(event().await, "the caller has given up");
+        }
+        // The connection is as it was.
+        assert!(!meeting.kernel().await.unwrap().is_empty());
+    });
+}
