@@ -103,7 +103,8 @@ pub enum Fault {
     /// Cancels a task of the host while it waits in one of its traps; both are counted from one.
     /// The time of such an entry is ignored.
     Cancel {
-        /// The host.
+        /// The host; for a task of one of its other kernels with the number of the kernel, as
+        /// `server#1`.
         host: String,
         /// The task's number.
         task: u64,

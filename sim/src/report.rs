@@ -87,11 +87,15 @@ impl Cause {
             let letters = |text: &str| text.replace(|char: char| char.is_ascii_digit(), "");
             letters(one) == letters(other)
         };
+        // Without the number of the kernel.
+        let name = |host: &str| host.split('#').next().map(str::to_owned);
         match (self, other) {
             (
                 Self::Panicked { host, task, text },
                 Self::Panicked { host: other_host, task: other_task, text: other_text },
-            ) => host == other_host && alike(task, other_task) && alike(text, other_text),
+            ) => {
+                name(host) == name(other_host) && alike(task, other_task) && alike(text, other_text)
+            }
             (Self::Failed { host, text }, Self::Failed { host: other_host, text: other_text }) => {
                 host == other_host && alike(text, other_text)
             }

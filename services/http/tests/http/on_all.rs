@@ -12,7 +12,7 @@ use pikake::http::axum::{Local, local};
 use pikake::http::{Report, Reports, ServeError, serve, serve_on_all};
 use pikake::kernel::Kernels;
 use pikake::net::{Listener, TcpListener, TcpStream};
-use pikake::{Interrupted, future_wait, sleep, spawn, timeout_after};
+use pikake::{Interrupted, future_wait, other_kernels, sleep, spawn, timeout_after};
 
 const MOMENT: Duration = Duration::from_millis(20);
 /// A limit for anything that should happen.
@@ -151,4 +151,36 @@ fn address_in_use_is_an_error() {
             serve_on_all(address, &others.handles(), |listener| serve(listener, router())).await;
         assert_eq!(served.unwrap_err().source.kind(), io::ErrorKind::AddrInUse);
     });
+}
+
+/// The seed spreads the connections, and each kernel keeps its state, although one thread turns
+/// them all.
+#[pikake::sim(seeds = 20, threads = 3)]
+async fn simulated_kernels_serve_and_end_together() {
+    const REQUESTS: usize = 40;
+    let begun = Arc::<AtomicUsize>::default();
+    let counted = begun.clone();
+    let server = spawn(serve_on_all("127.0.0.1:80", &other_kernels(), move |listener| {
+        serve(listener, router_that_counts(counted.clone()))
+    }));
+    sleep(MOMENT).await.unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], 80));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..REQUESTS {
+        seen.insert(get_path(address, "/").await.unwrap());
+    }
+    assert_eq!(seen.len(), KERNELS, "{seen:?}");
+    let running: Vec<_> =
+        (0..SLOW).map(|_| spawn(async move { get_path(address, "/slow").await })).collect();
+    while begun.load(Ordering::Relaxed) < SLOW {
+        sleep(MOMENT / 10).await.unwrap();
+    }
+    server.request_cancel("enough");
+    for request in running {
+        assert_eq!(request.await.unwrap().unwrap(), "slow");
+    }
+    let reports: Reports = server.await.unwrap().unwrap();
+    assert_eq!(reports.kernels.len(), KERNELS);
+    assert_eq!(reports.total().answered, (REQUESTS + SLOW) as u64);
+    assert!(reports.kernels.iter().all(|report| report.answered > 0), "{reports}");
 }

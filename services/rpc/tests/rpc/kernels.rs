@@ -5,12 +5,13 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use pikake::net::serve_on_all;
 use pikake::rpc::local::{LocalConnector, LocalListener, listener};
 use pikake::rpc::{CallFailure, Client, Executed, Receiver, Sender, Server, channel, current_call};
 use pikake::sync::Event;
 use pikake::time::now;
 use pikake::traps::clock_rate;
-use pikake::{sleep, spawn, timeout_after};
+use pikake::{Interrupted, TaskError, on_kernels, other_kernels, sleep, spawn, timeout_after};
 
 /// Longer than any test takes, on any machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -254,4 +255,55 @@ fn connections_that_nobody_accepts_end() {
         let error = timeout_after(LONG, call).await.unwrap().unwrap().unwrap_err();
         assert_eq!(error.executed, Executed::No, "{error}");
     });
+}
+
+/// By the listener that uses no socket, and by a port that all kernels serve.
+#[pikake::sim(seeds = 20, threads = 3)]
+async fn simulated_kernels_call_each_other() {
+    let others = other_kernels();
+    let (connector, listener) = listener("echoes");
+    let (told, _events) = mpsc::channel();
+    let echo = Echo(told);
+    let served = echo.clone();
+    let serving = others[0].spawn(move || async move {
+        drop(Server::new().add(EchoesServer::new(served)).serve(listener).await);
+    });
+    serving.unwrap();
+    let on_all = spawn(serve_on_all("127.0.0.1:7000", &others, move |listener| {
+        Server::new().add(EchoesServer::new(echo)).serve(listener)
+    }));
+
+    // A client on each kernel, of both servers.
+    let ended = on_kernels(&others, move || async move {
+        sleep(Duration::from_millis(10)).await?;
+        let local = Client::builder().local(&connector).build();
+        let tcp = Client::tcp("127.0.0.1:7000");
+        for client in [local, tcp] {
+            let echoes = EchoesClient::new(client.clone());
+            for number in 0..10 {
+                assert_eq!(echoes.echo(vec![number; 100]).await.unwrap(), vec![number; 100]);
+            }
+            drop(echoes);
+            client.close().await.unwrap();
+        }
+        Ok::<_, EndedEarly>(())
+    });
+    assert!(ended.await.iter().all(Result::is_ok));
+    on_all.request_cancel("enough");
+    assert_eq!(on_all.await.unwrap().unwrap().len(), 3);
+}
+
+#[derive(Debug)]
+struct EndedEarly;
+
+impl From<Interrupted> for EndedEarly {
+    fn from(_: Interrupted) -> Self {
+        Self
+    }
+}
+
+impl From<TaskError> for EndedEarly {
+    fn from(_: TaskError) -> Self {
+        Self
+    }
 }
