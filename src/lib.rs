@@ -315,7 +315,9 @@ pub mod time {
         Clock, Deadline, INITIAL_DRIFT_BOUND_PPM, ManualClock, PRUNE_SLACK, REFINED_BASELINE,
         REFINED_DRIFT_BOUND_PPM, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
     };
-    pub use pikake_traps::{Instant, clock_rate, deadline_after, elapsed_since, now, wall_time};
+    pub use pikake_traps::{
+        Instant, clock_rate, deadline_after, elapsed_since, now, wall_time, with_timer_slack,
+    };
 }
 
 #[doc(inline)]

@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -31,6 +32,11 @@ pub trait Runtime: Sized + 'static {
     /// Runs a future in a fresh runtime.
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output;
 
+    /// The same, where a timer may be a millisecond late.
+    fn run_with_slack<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
+        Self::run(main)
+    }
+
     fn spawn<F: Future<Output: 'static> + 'static>(future: F) -> Self::Task<F::Output>;
     fn join<T: 'static>(task: Self::Task<T>) -> impl Future<Output = T>;
     fn detach<T: 'static>(task: Self::Task<T>);
@@ -38,6 +44,21 @@ pub trait Runtime: Sized + 'static {
     fn sleep(length: Duration) -> impl Future<Output = ()>;
     /// Panics when the time is up before the future has ended.
     fn in_time<F: Future>(length: Duration, future: F) -> impl Future<Output = F::Output>;
+
+    /// `None` when the time is up before the future has ended.
+    fn unless_late<F: Future>(
+        length: Duration,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> {
+        async move {
+            let (mut future, mut sleep) = (pin!(future), pin!(Self::sleep(length)));
+            poll_fn(|cx| match future.as_mut().poll(cx) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
+            })
+            .await
+        }
+    }
 
     /// Lets the other tasks run; by a wake of oneself, if the runtime has nothing of its own.
     fn yield_now() -> impl Future<Output = ()> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::figures::{Figures, Stopwatch, quantile};
-use crate::runtime::{Runtime, wake_oneself};
+use crate::runtime::{Lock, Runtime, wake_oneself};
 use crate::scheduling::Step;
 
 /// Far enough ahead that it never passes.
@@ -35,6 +35,38 @@ impl<R: Runtime> Step for ForeignDeadline<R> {
     }
 }
 
+/// Tasks that wait for a lock which nobody gives back, until a deadline of 50 to 250 ms passes.
+pub async fn timeout_expired<R: Runtime>(size: usize, rounds: usize) -> Figures {
+    let lock = Rc::new(R::Lock::default());
+    let held = lock.lock().await;
+    let watch = Stopwatch::start();
+    let waiters: Vec<_> = (0..size as u64)
+        .map(|number| {
+            let lock = lock.clone();
+            R::spawn(async move {
+                for round in 0..rounds as u64 {
+                    let length = LONGEST_SLEEP / 4 + spread(number + round) % LONGEST_SLEEP;
+                    let late = R::unless_late(Duration::from_micros(length), async {
+                        drop(lock.lock().await);
+                    });
+                    assert!(late.await.is_none(), "nobody gives the lock back");
+                }
+            })
+        })
+        .collect();
+    for waiter in waiters {
+        R::join(waiter).await;
+    }
+    let figures = watch.per(size * rounds);
+    drop(held);
+    figures
+}
+
+/// Multiples of a large odd number are spread evenly, and not in order.
+fn spread(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
+}
+
 /// Tasks that sleep for different times, all at once; how late they are.
 pub async fn sleeps<R: Runtime>(size: usize, rounds: usize) -> Figures {
     let lateness = Rc::new(RefCell::new(Vec::with_capacity(size * rounds)));
@@ -44,9 +76,7 @@ pub async fn sleeps<R: Runtime>(size: usize, rounds: usize) -> Figures {
             let lateness = lateness.clone();
             R::spawn(async move {
                 for round in 0..rounds as u64 {
-                    // Multiples of a large odd number are spread evenly, and not in order.
-                    let spread = (number + round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-                    let length = Duration::from_micros(spread % LONGEST_SLEEP);
+                    let length = Duration::from_micros(spread(number + round) % LONGEST_SLEEP);
                     let due = Instant::now() + length;
                     R::sleep(length).await;
                     let late = Instant::now().saturating_duration_since(due);

@@ -11,7 +11,7 @@ use crate::scheduling::{
     AtOnce, Join16, Nested, Nested8, Nested32, WakeOneself, Yield, ping_pong, repeat, spawn_join,
 };
 use crate::threads::{wake, wake_floor};
-use crate::timers::{Deadline, ForeignDeadline, sleeps};
+use crate::timers::{Deadline, ForeignDeadline, sleeps, timeout_expired};
 
 /// A workload by name, with its usual size.
 pub struct Workload {
@@ -62,6 +62,9 @@ pub const WORKLOADS: &[Workload] = &[
     gated("timeout_foreign", "timeout", 1_000, 500, (10, 60)),
     // How many are due at a time depends on real time.
     Workload { tolerance: Some(10.0), ..gated("sleeps", "sleep", 100_000, 1, (1, 4)) },
+    workload("timeout_expired", "timeout", 100_000, 1, Some((1, 4))),
+    workload("sleeps_sparse", "sleep", 1_000, 5, None),
+    workload("sleeps_sparse_slack", "sleep", 1_000, 5, None),
     gated("at_once_1", "call", 1, 3_000_000, (10_000, 110_000)),
     gated("at_once_8", "call", 1, 3_000_000, (10_000, 110_000)),
     gated("at_once_32", "call", 1, 1_000_000, (10_000, 110_000)),
@@ -215,7 +218,9 @@ fn run_on<R: Runtime>(workload: &str, size: usize, rounds: usize) -> Option<Figu
         "ping_pong_slot" => R::run(ping_pong::<R, Slot>(size, rounds)),
         "timeout_foreign" => R::run(repeat::<R, ForeignDeadline<R>>(size, rounds)),
         "timeout" => R::run(repeat::<R, Deadline<R>>(size, rounds)),
-        "sleeps" => R::run(sleeps::<R>(size, rounds)),
+        "timeout_expired" => R::run(timeout_expired::<R>(size, rounds)),
+        "sleeps" | "sleeps_sparse" => R::run(sleeps::<R>(size, rounds)),
+        "sleeps_sparse_slack" => R::run_with_slack(sleeps::<R>(size, rounds)),
         "at_once_1" => R::run(repeat::<R, Nested<AtOnce<R>>>(size, rounds)),
         "at_once_8" => R::run(repeat::<R, Nested8<AtOnce<R>>>(size, rounds)),
         "at_once_32" => R::run(repeat::<R, Nested32<AtOnce<R>>>(size, rounds)),

@@ -44,6 +44,10 @@ pub const FOREIGN_GRACE: Duration = Duration::from_secs(1);
 /// The kernel reports cleanup after an interruption that takes this long.
 pub const SLOW_CLEANUP: Duration = Duration::from_secs(1);
 
+/// Timers that are due within this time of each other cost one wait. The system allows itself the
+/// same for other sleeps (the default of `PR_SET_TIMERSLACK`).
+pub const TIMER_SLACK: Duration = Duration::from_micros(50);
+
 /// The settings that the kernel reads after its builder is gone.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -58,6 +62,7 @@ pub(crate) struct Settings {
     helper_threads: usize,
     helper_idle_exit: Duration,
     peers: Option<Peers>,
+    timer_slack: Duration,
 }
 
 impl Default for Settings {
@@ -74,6 +79,7 @@ impl Default for Settings {
             helper_threads: HELPER_THREADS,
             helper_idle_exit: HELPER_IDLE_EXIT,
             peers: None,
+            timer_slack: TIMER_SLACK,
         }
     }
 }
@@ -110,8 +116,9 @@ impl Settings {
         self.peers.as_ref()
     }
 
-    pub(crate) fn limit_threads(&self, driver: &mut impl Driver) {
+    pub(crate) fn set_up(&self, driver: &mut impl Driver) {
         driver.limit_threads(self.helper_threads, self.helper_idle_exit);
+        driver.set_timer_slack(self.timer_slack);
     }
 }
 
@@ -258,6 +265,18 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// this call the kernel has no peers.
     pub fn peers(mut self, peers: &Peers) -> Self {
         self.settings.peers = Some(peers.clone());
+        self
+    }
+
+    /// Sets how late a timer may fire so that others fire in the same wake-up.
+    ///
+    /// The default is [`TIMER_SLACK`]. With a millisecond or more, an idle kernel counts whole
+    /// milliseconds, and needs half of the system calls for a timer. Timers fire in the order of
+    /// their moments, never early. [`turn`](crate::Kernel::turn) may exceed its limit by the slack.
+    /// A kernel with virtual time has none. For single waits there is
+    /// [`with_timer_slack`](pikake_traps::with_timer_slack).
+    pub fn timer_slack(mut self, slack: Duration) -> Self {
+        self.settings.timer_slack = slack;
         self
     }
 

@@ -108,6 +108,14 @@ pub trait Driver {
         let _ = (limit, idle_exit);
     }
 
+    /// Sets how much longer a [`wait`](Self::wait) may last than its limit, so that timers of about
+    /// the same time cost one wait.
+    ///
+    /// The builder calls this once, before the first wait. A driver with virtual time ignores it.
+    fn set_timer_slack(&mut self, slack: Duration) {
+        let _ = slack;
+    }
+
     /// The state of the helper threads.
     fn threads(&self) -> HelperThreads {
         HelperThreads::default()

@@ -81,11 +81,11 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
 }
 
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
-    fn assemble(builder: Builder<C, P>, mut driver: D, is_watched: bool) -> Self {
+    fn assemble(builder: Builder<C, P>, mut driver: D, is_real_time: bool) -> Self {
         let (settings, clock, pick, observers) = builder.into_parts();
-        settings.limit_threads(&mut driver);
+        settings.set_up(&mut driver);
         let home = Home::open(driver.waker());
-        let machine = Machine::new(home, driver, clock, pick, settings, observers, is_watched);
+        let machine = Machine::new(home, driver, clock, pick, settings, observers, is_real_time);
         let machine = Rc::new(machine);
         machine.owner_left();
         let handler: Rc<dyn TrapHandler> = machine.clone();

@@ -50,7 +50,7 @@ mod watchdog;
 
 pub use builder::{
     ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, Builder, FOREIGN_GRACE, LONG_STEP, POLL_EVERY,
-    POLL_EVERY_STEPS, SHUTDOWN_GRACE, SLOW_CLEANUP,
+    POLL_EVERY_STEPS, SHUTDOWN_GRACE, SLOW_CLEANUP, TIMER_SLACK,
 };
 pub use driver::{BlockingCall, Driver, Event, HelperThreads, Life, Token};
 pub use helpers::{HELPER_IDLE_EXIT, HELPER_THREADS};

@@ -59,6 +59,8 @@ pub struct Waiting {
 pub(crate) struct Machine<D: Driver, C, P> {
     local: Local,
     clock: C,
+    /// Whether that is the system's clock.
+    is_real_time: bool,
     settings: Settings,
     observers: Vec<Box<dyn Observer>>,
     /// Observers or the recorder see each spawn.
@@ -130,11 +132,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         pick: P,
         settings: Settings,
         observers: Vec<Box<dyn Observer>>,
-        is_watched: bool,
+        is_real_time: bool,
     ) -> Self {
         let long_step = settings.long_step();
         let pulse = Pulse::new(long_step.unwrap_or(Duration::MAX));
-        let watched = (is_watched && long_step.is_some()).then(|| watch(&pulse));
+        let watched = (is_real_time && long_step.is_some()).then(|| watch(&pulse));
         let times_steps = watched.is_none() || !observers.is_empty();
         let is_real = driver.system().is_ok();
         if is_real && !observers.is_empty() {
@@ -152,6 +154,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             local,
             pace: Pace::new(&clock, &settings, times_steps),
             clock,
+            is_real_time,
             settings,
             shows_tasks: Cell::new(!observers.is_empty()),
             observers,

@@ -33,8 +33,14 @@ mod alarm {
     pub(super) struct Alarm;
 
     impl Alarm {
-        pub(super) fn limit(&mut self, limit: Duration, _: &Registry, _: Token) -> Duration {
-            limit
+        pub(super) fn limit(
+            &mut self,
+            limit: Duration,
+            slack: Duration,
+            _: &Registry,
+            _: Token,
+        ) -> Duration {
+            limit.max(slack)
         }
     }
 }
@@ -59,6 +65,7 @@ pub struct MioDriver {
     waker: Arc<Waker>,
     helpers: Helpers,
     alarm: Alarm,
+    timer_slack: Duration,
 }
 
 impl MioDriver {
@@ -71,7 +78,14 @@ impl MioDriver {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let events = Events::with_capacity(EVENTS_PER_WAIT);
-        Ok(Self { poll, events, waker, helpers: Helpers::default(), alarm: Alarm::default() })
+        Ok(Self {
+            poll,
+            events,
+            waker,
+            helpers: Helpers::default(),
+            alarm: Alarm::default(),
+            timer_slack: Duration::ZERO,
+        })
     }
 }
 
@@ -120,7 +134,7 @@ impl Driver for MioDriver {
     fn wait(&mut self, limit: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let limit = match limit {
             Some(limit) if !limit.is_zero() => {
-                Some(self.alarm.limit(limit, self.poll.registry(), ALARM))
+                Some(self.alarm.limit(limit, self.timer_slack, self.poll.registry(), ALARM))
             }
             limit => limit,
         };
@@ -194,6 +208,10 @@ impl Driver for MioDriver {
 
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
         self.helpers.limit(limit, idle_exit);
+    }
+
+    fn set_timer_slack(&mut self, slack: Duration) {
+        self.timer_slack = slack;
     }
 
     fn threads(&self) -> HelperThreads {

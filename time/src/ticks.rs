@@ -64,6 +64,29 @@ impl Ticks {
         Ticks(self.0.saturating_add(ticks))
     }
 
+    /// This moment, or a later one that moments of about the same time share: at most `slack` ticks
+    /// later, a multiple of the greatest power of two that permits this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::time::Ticks;
+    ///
+    /// let [one, other] = [Ticks::new(1_030), Ticks::new(1_060)];
+    /// assert_eq!(one.rounded_up_within(100), Ticks::new(1_088)); // 17 times 64
+    /// assert_eq!(other.rounded_up_within(100), Ticks::new(1_088));
+    /// assert_eq!(one.rounded_up_within(0), one);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn rounded_up_within(self, slack: u64) -> Ticks {
+        let below_grid = (1 << slack.saturating_add(1).ilog2()) - 1;
+        match self.0.checked_add(below_grid) {
+            Some(end) => Ticks(end & !below_grid),
+            None => self,
+        }
+    }
+
     /// The number of ticks since `earlier`; zero if `earlier` is in fact later.
     ///
     /// Saturating, because two processors may show counts that are a few ticks apart.

@@ -71,7 +71,9 @@ pub use cell::flags::Exit;
 pub use cell::locals::LocalKey;
 pub use cell::ready::ReadyList;
 pub use cell::reference::TaskRef;
-pub use clock::{clock_rate, deadline_after, elapsed_since, now, yield_thread_before_sleep};
+pub use clock::{
+    clock_rate, deadline_after, elapsed_since, now, with_timer_slack, yield_thread_before_sleep,
+};
 pub use handle::{KernelEnded, KernelHandle};
 pub use home::{Call, Home, LocalHome, Message, RemoteWake};
 pub use in_kernel::{InKernel, in_kernel};

@@ -60,6 +60,12 @@ pub trait TrapHandler {
     /// The rate that converts ticks of the clock to durations.
     fn rate(&self) -> Rate;
 
+    /// Whether the clock is the system's, so that a wake-up has a price. With virtual time, no
+    /// deadline has a slack.
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
     // --- places to wait at ---------------------------------------------------------------------
 
     /// Waits at a place, unless the wait is satisfied at once: the kernel makes an entry for the

@@ -22,6 +22,11 @@ impl Runtime for Pikake {
         pikake::run(main)
     }
 
+    fn run_with_slack<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
+        let kernel = pikake::Kernel::builder().timer_slack(Duration::from_millis(1)).build();
+        kernel.expect("the system has a kernel's descriptors").run(main)
+    }
+
     fn spawn<F: Future<Output: 'static> + 'static>(future: F) -> Self::Task<F::Output> {
         pikake::spawn(future)
     }
@@ -41,6 +46,10 @@ impl Runtime for Pikake {
 
     async fn in_time<F: Future>(length: Duration, future: F) -> F::Output {
         pikake::timeout_after(length, future).await.expect("in time")
+    }
+
+    async fn unless_late<F: Future>(length: Duration, future: F) -> Option<F::Output> {
+        pikake::timeout_after(length, future).await.ok()
     }
 
     async fn yield_now() {

@@ -42,6 +42,10 @@ impl Runtime for Tokio {
         tokio::time::sleep(length).await;
     }
 
+    async fn unless_late<F: Future>(length: Duration, future: F) -> Option<F::Output> {
+        tokio::time::timeout(length, future).await.ok()
+    }
+
     async fn in_time<F: Future>(length: Duration, future: F) -> F::Output {
         tokio::time::timeout(length, future).await.expect("in time")
     }

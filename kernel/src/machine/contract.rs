@@ -35,6 +35,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.clock.rate()
     }
 
+    fn is_real_time(&self) -> bool {
+        self.is_real_time
+    }
+
     fn park(&self, place: WaitPlace<'_>, waiter: &Waiter) -> Parked {
         match place {
             WaitPlace::Queue(queue, permits) => {

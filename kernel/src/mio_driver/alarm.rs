@@ -3,7 +3,10 @@
 //! epoll_wait(2) takes whole milliseconds, and mio rounds up, so a sleep would be half a
 //! millisecond late on average. A timerfd in the same epoll set is exact, at the price of a system
 //! call. So only the last stretch of a wait uses the timerfd. Before that, the driver waits for
-//! whole milliseconds.
+//! whole milliseconds. With a slack of a millisecond or more, it needs no timerfd.
+//!
+//! A wait lasts at least as long as the slack, so a timer fires late by that time at most, and the
+//! timers that come due meanwhile cost no wait of their own.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -17,10 +20,6 @@ use rustix::time::{
 
 /// A wait of at least this length first lasts whole milliseconds.
 const LAST_STRETCH: Duration = Duration::from_millis(2);
-
-/// Timers that are due within this time of each other cost one wait. The system allows itself the
-/// same for other sleeps (the default of `PR_SET_TIMERSLACK`).
-const SLACK: Duration = Duration::from_micros(50);
 
 /// The timer of one driver.
 #[derive(Debug, Default)]
@@ -36,12 +35,22 @@ pub(super) enum Alarm {
 impl Alarm {
     /// The limit to give to mio for a wait of the length `limit`, which is not zero. The wait may
     /// end early.
-    pub(super) fn limit(&mut self, limit: Duration, registry: &Registry, token: Token) -> Duration {
+    pub(super) fn limit(
+        &mut self,
+        limit: Duration,
+        slack: Duration,
+        registry: &Registry,
+        token: Token,
+    ) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
+        let limit = limit.max(slack);
+        if slack >= MILLISECOND {
+            return limit;
+        }
         if limit >= LAST_STRETCH {
             return Duration::from_millis((limit - MILLISECOND).as_millis() as u64);
         }
-        if self.set(limit.max(SLACK), registry, token).is_none() {
+        if self.set(limit, registry, token).is_none() {
             return limit;
         }
         LAST_STRETCH

@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::kernel::Observer;
-use pikake::time::ManualClock;
+use pikake::time::{Deadline, Instant, ManualClock, deadline_after, with_timer_slack};
 use pikake::traps::TaskRef;
 use pikake::{
-    Interrupted, Kernel, Task, TaskError, current, sleep, spawn, task, timeout_after, yield_now,
+    Interrupted, Kernel, Task, TaskError, current, sleep, sleep_until, spawn, task, timeout_after,
+    yield_now,
 };
 
-use crate::support::{Log, builder, kernel, ms, named, run};
+use crate::support::{Log, builder, kernel, ms, named, run, within};
 
 #[test]
 fn main_future_may_borrow_and_panic() {
@@ -440,4 +441,45 @@ fn zero_timeout_runs_the_body_until_it_suspends() {
         assert!(ran.get());
         assert_eq!(timeout_after(Duration::ZERO, async { 3 }).await, Ok(3));
     });
+}
+
+/// Sleeps that end within the slack of each other cost one poll of the driver, and end in order.
+#[test]
+fn a_slack_lets_sleeps_share_a_poll() {
+    within(|| {
+        let slack = ms(20);
+        let kernel = Kernel::builder().timer_slack(slack).build().unwrap();
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let polls = || pikake::kernel::inspect::kernel_figures().polls;
+        kernel.run(async {
+            let before = polls();
+            let tasks: Vec<_> = (0..100u32)
+                .map(|number| {
+                    let (ended, due) = (ended.clone(), Instant::now() + ms(1) * (100 - number) / 5);
+                    spawn(async move {
+                        sleep_until(due).await.unwrap();
+                        assert!(Instant::now() >= due);
+                        ended.borrow_mut().push(99 - number);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            assert!(polls() - before < 50, "{}", polls() - before);
+        });
+        assert_eq!(*ended.borrow(), (0..100).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_slack_of_a_wait_is_for_real_time_only() {
+    let deadlines = async || {
+        let deadline = deadline_after(ms(3));
+        (deadline, with_timer_slack(deadline, ms(1)), with_timer_slack(Deadline::NEVER, ms(1)))
+    };
+    let (exact, rounded, never) = pikake::run(deadlines());
+    assert!(rounded >= exact && never.is_never());
+    let (exact, rounded, never) = run(deadlines());
+    assert!(rounded == exact && never.is_never());
 }

@@ -9,14 +9,20 @@ use hyper::rt;
 use pikake_time::Ticks;
 use pikake_traps::{
     Bound, ElapseTrap, KernelTrap, deadline_after, elapse_until, elapsed_since, now,
+    with_timer_slack,
 };
+
+/// The time-outs of connections, which nobody measures, may be late by this part of their length,
+/// so that those of many connections cost one wake-up.
+pub(crate) const SLACK: u32 = 16;
 
 /// The kernel's clock and timers, for hyper.
 ///
 /// hyper measures time in [`Instant`]s. This timer computes them from its creation and the kernel's
 /// clock, so hyper follows a virtual clock (in a simulation or a test), too.
 ///
-/// The timers cannot be interrupted, see [`elapse`](pikake_traps::elapse).
+/// The timers cannot be interrupted, see [`elapse`](pikake_traps::elapse). On a real clock, a timer
+/// may be late by a sixteenth of its length ([`with_timer_slack`]).
 ///
 /// # Examples
 ///
@@ -45,7 +51,8 @@ impl Timer {
     }
 
     fn sleep_for(length: Duration) -> KernelSleep {
-        KernelSleep(Some(Bound::new(elapse_until(deadline_after(length)))))
+        let end = with_timer_slack(deadline_after(length), length / SLACK);
+        KernelSleep(Some(Bound::new(elapse_until(end))))
     }
 
     fn until(&self, moment: Instant) -> Duration {

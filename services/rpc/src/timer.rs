@@ -2,15 +2,19 @@
 //!
 //! The timer is set once, and stays when its deadline moves to a later moment. When it fires too
 //! early, it is set for the deadline of that time. So a connection that is busy sets no timer, and
-//! its timer fires once in the length of the limit. No deadline is missed: the timer is never set
-//! for a later moment.
+//! its timer fires once in the length of the limit. The timer is never set
+//! for a later deadline, and is late by its slack at most.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use pikake_time::Deadline;
-use pikake_traps::{ElapseTrap, KernelTrap, elapse_until, now};
+use pikake_traps::{ElapseTrap, KernelTrap, elapse_until, now, with_timer_slack};
+
+/// How late the timer may be, so that those of many connections cost one wake-up.
+const SLACK: Duration = Duration::from_millis(20);
 
 /// The moment that the timer is set for, and the wait for it. While nobody waits, the timer stays,
 /// and fires at most once.
@@ -43,7 +47,7 @@ impl LazyTimer {
         loop {
             let (moment, timer) = match &mut self.0 {
                 Some(set) if set.0 <= deadline => set,
-                unset => unset.insert((deadline, elapse_until(deadline))),
+                unset => unset.insert((deadline, elapse_until(with_timer_slack(deadline, SLACK)))),
             };
             ready!(Pin::new(timer).poll(cx));
             let is_over = *moment == deadline || deadline.is_due(now());

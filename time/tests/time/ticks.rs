@@ -81,3 +81,17 @@ fn conversions_saturate_at_both_ends() {
     assert!(Deadline::at(Ticks::MAX).is_never());
     assert!(Deadline::at(Ticks::ZERO).is_due(Ticks::ZERO));
 }
+
+proptest! {
+    /// Moments of one slack are on a grid that those of a smaller slack share.
+    #[test]
+    fn a_rounded_moment_is_at_most_its_slack_late(at in 0u64..1 << 62, slack in 0u64..1 << 40) {
+        prop_assert_eq!(Ticks::MAX.rounded_up_within(slack), Ticks::MAX);
+        let at = Ticks::new(at);
+        let rounded = at.rounded_up_within(slack);
+        prop_assert!(rounded >= at && rounded.since(at) <= slack);
+        prop_assert_eq!(rounded.rounded_up_within(slack), rounded);
+        prop_assert!(at.rounded_up_within(slack / 3) <= rounded);
+        prop_assert_eq!(at.rounded_up_within(slack / 3).rounded_up_within(slack), rounded);
+    }
+}

@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use hyper::client::conn::http2;
 use pikake_pool::{GetError, Keyed, KeyedLease, KeyedManager, Verify};
-use pikake_traps::{Builder, Task, WaitQueue, park, sleep};
+use pikake_traps::{Builder, Task, WaitQueue, deadline_after, park, sleep_until, with_timer_slack};
 
 use super::body::Body;
 use super::connection::Connection;
 use super::connector::{Connector, DialError, Versions};
 use super::route::{Route, Via};
+use crate::timer::SLACK;
 
 /// How many hosts are remembered to speak HTTP/1.1 alone.
 const KNOWN_HOSTS: usize = 1000;
@@ -306,7 +307,8 @@ async fn expire(
 ) {
     let mut before = 0;
     loop {
-        if sleep(idle).await.is_err() {
+        let end = with_timer_slack(deadline_after(idle), idle / SLACK);
+        if sleep_until(end).await.is_err() {
             return;
         }
         let Some(shared) = shared.upgrade() else { return };
