@@ -189,9 +189,9 @@ impl<T> TimerHeap<T> {
 
     /// As [`pop_due`](Self::pop_due), with the key of the timer.
     #[inline]
-    pub fn pop_due_with_key(&mut self, now: Ticks) -> Option<(TimerKey, T)> {
-        let (Entry { slot, sequence, .. }, item) = self.pop_due_entry(now)?;
-        Some((TimerKey { slot, sequence }, item))
+    pub fn pop_due_with_key(&mut self, now: Ticks) -> Option<(Ticks, TimerKey, T)> {
+        let (Entry { at, slot, sequence }, item) = self.pop_due_entry(now)?;
+        Some((at, TimerKey { slot, sequence }, item))
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 //! leaves.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::mem;
 
 use pikake_time::{Ticks, TimerHeap, TimerKey};
@@ -11,7 +12,26 @@ use pikake_traps::{Local, Parked, Passed, WaitKey, Waiter};
 #[derive(Default)]
 pub(crate) struct Deadlines {
     armed: TimerHeap<Waiter>,
-    passed: HashMap<WaitKey, Passed>,
+    passed: HashMap<WaitKey, Passed, BuildHasherDefault<KeyHasher>>,
+}
+
+/// Hashes a key by its product with a large odd number. No peer chooses keys.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(number) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = (product >> u64::BITS) as u64 ^ product as u64;
+    }
 }
 
 impl Deadlines {
@@ -52,8 +72,7 @@ impl Deadlines {
 
     /// Passes the deadlines that are due, and shows the moment of each.
     pub(crate) fn pass(&mut self, now: Ticks, local: &Local, show: impl Fn(Ticks)) {
-        while let Some(due) = self.armed.next() {
-            let Some((timer, waiter)) = self.armed.pop_due_with_key(now) else { return };
+        while let Some((due, timer, waiter)) = self.armed.pop_due_with_key(now) {
             show(due);
             let number = local.deadline_passed(&waiter);
             self.passed.insert(WaitKey(timer.to_bits()), Passed { number, at: now, waiter });
