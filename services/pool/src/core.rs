@@ -18,7 +18,8 @@
 //! [`Core::take_ready`], [`Core::serve`]. (5), (7) [`Core::give_back`]. (6)
 //! [`Work`](crate::work::Work).
 //!
-//! No code of a manager, no destructor of an object and no waker runs while the state is borrowed.
+//! No code of a manager, no destructor of an object and no waker runs while the state is borrowed,
+//! but for the waker of a keeper, which is the kernel's.
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -175,8 +176,8 @@ const SPARE_SLOTS: usize = 16;
 enum Next<M: Manager> {
     Deliver(Box<Kept<M::Object>>),
     Start(Kind, Box<Kept<M::Object>>),
-    /// The first caller needs a new object.
-    Create(u64),
+    /// The first caller, who waits since then, needs a new object. Whether the pool has none.
+    Create(Ticks, bool),
     Fail(Vec<Rc<Slot<M>>>, GetError<M::Error>),
 }
 
@@ -287,6 +288,7 @@ impl<M: Manager> Core<M> {
             state.home = here.map(|_| Home { rate, max_idle, verify_after, warn_after });
         }
         self.kernel.set(here);
+        self.common.iter().for_each(|common| common.note_creation(None, rate));
         let core: Weak<Self> = Rc::downgrade(self);
         let named = figures::of_kernel::<PoolFigures>().add(&self.figures_name, core);
         let _ = self.figures.set(named);
@@ -340,10 +342,10 @@ impl<M: Manager> Core<M> {
         popped.expect("the caller has looked at the object")
     }
 
-    /// Tells the other pools. Whether one of them needs an object that became idle.
-    fn idle_changed(&self, state: &State<M>) -> bool {
-        let common = self.common.as_ref();
-        common.is_some_and(|common| common.set_idle(state.idle.len(), state.first_waiter()))
+    /// Tells the other pools.
+    fn idle_changed(&self, state: &State<M>) {
+        let since = || state.idle.first().map(|idle| idle.since);
+        self.common.iter().for_each(|common| common.set_idle(since()));
     }
 
     /// Whether the calling code may call the manager: in the pool's kernel, and not during an
@@ -418,12 +420,9 @@ impl<M: Manager> Core<M> {
     /// Enters a caller behind the others. The caller calls [`serve`](Self::serve) once it can give
     /// up its place.
     pub(crate) fn enter(self: &Rc<Self>, place: &'static Location<'static>) -> Rc<Slot<M>> {
-        let number = match &self.common {
-            Some(common) => common.next_number(),
-            None => self.state.borrow().next_waiter,
-        };
         let note = Note { task: TaskMark::current(), place, since: now() };
         let mut state = self.state.borrow_mut();
+        let number = state.next_waiter;
         let spare = state.spare_slots.pop().and_then(|mut slot| {
             *Rc::get_mut(&mut slot)? = Slot::new(number, note);
             Some(slot)
@@ -457,9 +456,7 @@ impl<M: Manager> Core<M> {
 
     /// Has the pool's request of the common limit stand for its first waiter.
     fn first_changed(&self, state: &State<M>) {
-        if let Some(common) = &self.common {
-            common.set_first(state.first_waiter());
-        }
+        self.common.iter().for_each(|common| common.set_first(state.first_waiter()));
     }
 
     /// Gives objects to the callers who wait, the first one first, and begins what they need. In
@@ -494,8 +491,9 @@ impl<M: Manager> Core<M> {
                     true => start(self, Kind::Destroy, Some(kept), None),
                 },
                 Some(Next::Start(kind, kept)) => start(self, kind, Some(kept), None),
-                Some(Next::Create(first)) => {
-                    let unit = self.common.as_ref().map(|common| common.take(first));
+                Some(Next::Create(first, has_none)) => {
+                    let common = self.common.as_ref();
+                    let unit = common.map(|common| common.take(first, has_none));
                     match unit {
                         Some(None) => return,
                         unit => start(self, Kind::Create, None, unit.flatten()),
@@ -529,7 +527,7 @@ impl<M: Manager> Core<M> {
             _ => {}
         }
         if self.is_short_of_new(state, now) {
-            return Some(Next::Create(first));
+            return Some(Next::Create(first, state.live() == 0));
         }
         let failure = state.failure.as_ref().filter(|failure| !failure.retry_at.is_due(now))?;
         if state.live() > 0 {
@@ -588,9 +586,8 @@ impl<M: Manager> Core<M> {
         let due = max_idle.map_or(Deadline::NEVER, |max| Deadline::at(now.saturating_add(max)));
         let due = due.min(kept.expires);
         state.idle.push(kept, now);
-        let is_needed_elsewhere = self.idle_changed(&state);
-        let is_keeper_needed =
-            is_needed_elsewhere || due < state.keeper_due || self.is_short_of_idle(&state);
+        self.idle_changed(&state);
+        let is_keeper_needed = due < state.keeper_due || self.is_short_of_idle(&state);
         drop(state);
         if is_keeper_needed {
             self.call_keeper();
@@ -604,10 +601,8 @@ impl<M: Manager> Core<M> {
     pub(crate) fn ready(self: &Rc<Self>, kept: Box<Kept<M::Object>>, known: Known) {
         let now = now();
         let state = self.state.borrow_mut();
-        let is_kept = state.phase == Phase::Open
-            && state.live() < state.limit
-            && !kept.expires.is_due(now)
-            && !self.is_another_first(&state);
+        let is_kept =
+            state.phase == Phase::Open && state.live() < state.limit && !kept.expires.is_due(now);
         if !is_kept {
             drop(state);
             return start(self, Kind::Destroy, Some(kept), None);
@@ -628,15 +623,6 @@ impl<M: Manager> Core<M> {
         self.serve();
     }
 
-    /// Whether a caller of another pool with the same limit has waited longer than all callers of
-    /// this one.
-    fn is_another_first(&self, state: &State<M>) -> bool {
-        let Some(other) = self.common.as_ref().and_then(Membership::first_of_others) else {
-            return false;
-        };
-        state.first_waiter().is_none_or(|own| other < own)
-    }
-
     /// Takes a leased object back.
     pub(crate) fn give_back(
         self: &Rc<Self>,
@@ -646,14 +632,18 @@ impl<M: Manager> Core<M> {
     ) {
         kept.uses += 1;
         let is_home = self.is_home();
-        let (note, phase, is_over) = {
+        let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
+        let (note, is_kept) = {
             let mut state = self.state.borrow_mut();
             let note = state.leases.remove(key);
-            let is_over = self.is_another_first(&state) || state.live() >= state.limit;
-            (note, state.phase, is_over)
+            let is_over = state.phase != Phase::Open || state.live() >= state.limit;
+            let is_kept = is_wanted && !is_over && !is_used_up;
+            let common = self.common.as_ref().filter(|_| is_kept && is_home);
+            let is_given_up = common.is_some_and(|common| {
+                common.gives_returned(kept.unit.as_mut(), state.first_waiter(), now())
+            });
+            (note, is_kept && !is_given_up)
         };
-        let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
-        let is_kept = is_wanted && phase == Phase::Open && !is_over && !is_used_up;
         match self.intake(&kept.object, is_kept, is_home) {
             None => self.ready(kept, Known::Nothing),
             Some(kind) if is_home => start_at_home(self, kind, Some(kept), None),
@@ -760,6 +750,13 @@ impl<M: Manager> Core<M> {
         tracing::debug!(pool = %self.options.name, attempts, "a creation failed: {shown}");
         self.serve();
         self.call_keeper();
+    }
+
+    /// A creation that began at this moment has given an object.
+    pub(crate) fn created(&self, begun: Ticks) {
+        self.count(|counters| counters.created += 1);
+        let length = Some(now().since(begun));
+        self.common.iter().for_each(|common| common.note_creation(length, clock_rate()));
     }
 
     /// A creation has given a good object: the failures before are of no more use.
@@ -908,17 +905,13 @@ impl<M: Manager> Core<M> {
         }
         if self.phase() != Phase::Open {
             drop(self.common.as_ref().map(Membership::take_granted));
-            for kept in self.take_idle(usize::MAX) {
+            for kept in self.take_idle() {
                 start(self, Kind::Destroy, Some(kept), None);
             }
             self.ends.wake(usize::MAX);
             return (self.state.borrow().total() > 0).then_some(Deadline::NEVER);
         }
         for kept in self.take_superfluous() {
-            start(self, Kind::Destroy, Some(kept), None);
-        }
-        let reclaimed = self.common.as_ref().map_or(0, Membership::take_reclaimed);
-        for kept in self.take_idle(reclaimed) {
             start(self, Kind::Destroy, Some(kept), None);
         }
         self.warn_of_long_leases(now);
@@ -960,15 +953,15 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes idle objects out, those first that came back first.
-    fn take_idle(&self, count: usize) -> Vec<Box<Kept<M::Object>>> {
+    fn take_idle(&self) -> Vec<Box<Kept<M::Object>>> {
         let mut state = self.state.borrow_mut();
-        let count = count.min(state.idle.len());
-        let taken = (0..count).filter_map(|_| state.idle.pop_first()).collect();
+        let taken = std::iter::from_fn(|| state.idle.pop_first()).collect();
         self.idle_changed(&state);
         taken
     }
 
-    /// Takes out the idle objects that are too old, beyond the limit, or idle for too long.
+    /// Takes out the idle objects that are too old, beyond the limit, idle for too long, or needed
+    /// by callers of other pools.
     fn take_superfluous(&self) -> Vec<Box<Kept<M::Object>>> {
         let now = now();
         let mut state = self.state.borrow_mut();
@@ -983,6 +976,11 @@ impl<M: Manager> Core<M> {
             taken.push(kept);
         }
         self.idle_changed(&state);
+        let common = self.common.as_ref();
+        while common.is_some_and(|common| common.gives_idle(state.idle.first_unit(), now)) {
+            taken.extend(state.idle.pop_first());
+            self.idle_changed(&state);
+        }
         taken
     }
 
@@ -1001,7 +999,7 @@ impl<M: Manager> Core<M> {
                 if !self.is_short_of_idle(&self.state.borrow()) {
                     return;
                 }
-                match self.common.as_ref().map(Membership::take_free_or_wait) {
+                match self.common.as_ref().map(Membership::take_free) {
                     None => None,
                     Some(Some(unit)) => Some(unit),
                     Some(None) => return,
@@ -1047,7 +1045,8 @@ impl<M: Manager> Core<M> {
         let forget = self.on_empty.as_ref().and_then(|_| self.forget_at(state));
         let forget = forget.filter(|at| !at.is_due(now));
         let warning = state.leases.quiet_since().map(|since| state.warn_at(since));
-        let objects = [self.idle_until(state), state.idle.too_old_at()];
+        let look = self.common.as_ref().map_or(Deadline::NEVER, Membership::look_again_at);
+        let objects = [self.idle_until(state), state.idle.too_old_at(), look];
         let all = objects.into_iter().chain(retry).chain(forget).chain(warning);
         all.min().unwrap_or(Deadline::NEVER)
     }
@@ -1077,7 +1076,7 @@ impl<M: Manager> Core<M> {
     pub(crate) fn take_left(&self) -> Vec<Box<Kept<M::Object>>> {
         drop(self.common.as_ref().map(Membership::take_granted));
         let stranded = self.take_stranded().into_iter().map(|stranded| stranded.kept);
-        stranded.chain(self.take_idle(usize::MAX)).collect()
+        stranded.chain(self.take_idle()).collect()
     }
 
     fn take_stranded(&self) -> Vec<Stranded<M::Object>> {
@@ -1217,9 +1216,9 @@ impl<M: Manager> State<M> {
         self.home.as_ref().map_or(Duration::ZERO, |home| home.rate.duration_floor(ticks))
     }
 
-    /// The number of the first caller who waits.
-    fn first_waiter(&self) -> Option<u64> {
-        self.waiters.front().map(|slot| slot.number)
+    /// Since when the first caller waits.
+    fn first_waiter(&self) -> Option<Ticks> {
+        self.waiters.front().map(|slot| slot.note.since)
     }
 
     /// When the pool warns of a lease that began at this moment.

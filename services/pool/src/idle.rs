@@ -58,6 +58,11 @@ impl<T> IdleObjects<T> {
         self.objects.front()
     }
 
+    /// The part of a common limit of the object that became idle first.
+    pub(crate) fn first_unit(&mut self) -> Option<&mut Unit> {
+        self.objects.front_mut()?.kept.unit.as_mut()
+    }
+
     /// The object that became idle last.
     #[inline]
     pub(crate) fn last(&self) -> Option<&Idle<T>> {

@@ -132,9 +132,9 @@ type Got<K, M> = Result<KeyedLease<K, M>, GetError<<M as KeyedManager<K>>::Error
 /// each.
 ///
 /// A key's pool begins with its first caller, and goes when its last object is gone. If the limit
-/// of all keys is reached, a new object takes the place of an idle one of another key: of that key
-/// whose pool has been without a returned object for longest. Callers of all keys are served in the
-/// order of asking, as far as the limit of all keys is concerned.
+/// of all keys is reached, a new object takes the place of another key's object: of that one which
+/// has been idle for longest, if that is longer than a creation takes. [`Limit`] says when keys
+/// with objects in use give one up.
 ///
 /// # Examples
 ///

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use pikake_traps::{
-    About, Builder, Interrupted, TaskRef, WaitQueue, catch_and_log, is_closing, park_at, shield,
-    timed, timeout_after,
+    About, Builder, Interrupted, TaskRef, WaitQueue, catch_and_log, is_closing, now, park_at,
+    shield, timed, timeout_after,
 };
 
 use crate::core::{Core, Known, Stranded};
@@ -240,7 +240,7 @@ impl<M: Manager> Work<M> {
     }
 
     async fn create(mut self) {
-        let (core, unit) = (self.core.clone(), self.unit.take());
+        let (core, unit, begun) = (self.core.clone(), self.unit.take(), now());
         let made = match core.options.create_within {
             None => core.manager.create().await.map_err(Some),
             Some(length) => {
@@ -261,7 +261,7 @@ impl<M: Manager> Work<M> {
                 return self.fail(GetError::Create(CreateError::new(error, is_timeout)));
             }
         };
-        core.count(|counters| counters.created += 1);
+        core.created(begun);
         self.kept = Some(core.made(object, unit));
         let verified = match core.options.verify {
             Verify::Always => self.is_verified().await,

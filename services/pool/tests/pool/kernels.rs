@@ -10,7 +10,7 @@ use pikake::{Kernel, sleep, spawn};
 use crate::objects::{MS, builder, pool, world};
 
 /// Longer than any test takes, on any machine.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 #[should_panic(expected = "the pool `things` belongs to another kernel")]
@@ -61,9 +61,15 @@ async fn a_common_limit_holds_and_is_fair() {
 
 /// Counts the objects that exist, in all kernels.
 #[derive(Clone, Default)]
-struct Counted(Arc<(AtomicUsize, AtomicUsize)>);
+pub(crate) struct Counted(Arc<(AtomicUsize, AtomicUsize)>);
 
-struct One(Counted);
+impl Counted {
+    pub(crate) fn most(&self) -> usize {
+        self.0.1.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) struct One(Counted);
 
 impl Drop for One {
     fn drop(&mut self) {
@@ -114,9 +120,8 @@ fn a_common_limit_holds_over_kernels() {
     for thread in threads {
         assert!(thread.join().unwrap().is_complete());
     }
-    let (alive, most) = &*counted.0;
-    assert_eq!(alive.load(Ordering::SeqCst), 0);
-    assert!(most.load(Ordering::SeqCst) <= 4);
+    assert_eq!(counted.0.0.load(Ordering::SeqCst), 0);
+    assert!(counted.most() <= 4);
 }
 
 /// A unit that nobody asked for goes to a pool with too few idle objects.

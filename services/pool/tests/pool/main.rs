@@ -11,5 +11,6 @@ mod keyed;
 mod model;
 mod objects;
 mod options;
+mod shares;
 mod shown;
 mod stress;
