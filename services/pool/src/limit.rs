@@ -262,6 +262,8 @@ pub(crate) struct Membership {
     id: u64,
     /// What the limit knows of the pool's idle objects.
     idle_since: Cell<Option<Ticks>>,
+    /// The request that the limit has, as far as the pool knows. The next call may change that.
+    request: Cell<Option<(Ticks, bool)>>,
 }
 
 impl Membership {
@@ -270,7 +272,7 @@ impl Membership {
         state.next_member += 1;
         let id = state.next_member;
         state.members.insert(id, Member::default());
-        Self { limit: limit.clone(), id, idle_since: Cell::new(None) }
+        Self { limit: limit.clone(), id, idle_since: Cell::default(), request: Cell::default() }
     }
 
     /// Notes the time of a creation; at the first use of a pool, that none is known.
@@ -286,18 +288,20 @@ impl Membership {
     /// A unit, if one is free and nobody asked for it before. Otherwise enters a request for the
     /// pool's first waiter, who waits since then.
     pub(crate) fn take(&self, first: Ticks, has_none: bool) -> Option<Unit> {
+        let request = Some((first, has_none));
+        if self.request.get() == request {
+            return None;
+        }
         let is_taken = self.limit.change(|state| {
             let granted = state.members.get_mut(&self.id).filter(|member| member.granted > 0);
-            if let Some(member) = granted {
-                member.granted -= 1;
+            let granted = granted.map(|member| member.granted -= 1);
+            if granted.is_some() || state.take_free() {
                 return (true, None);
             }
-            if state.take_free() {
-                return (true, None);
-            }
-            state.set_request(self.id, Some((first, has_none)));
+            state.set_request(self.id, request);
             (false, state.watch())
         });
+        self.request.set(request.filter(|_| !is_taken));
         is_taken.then(|| self.unit())
     }
 
@@ -321,17 +325,15 @@ impl Membership {
 
     /// The units that were granted and not collected.
     pub(crate) fn take_granted(&self) -> Vec<Unit> {
-        let granted = {
-            let mut state = self.limit.lock();
-            let member = state.members.get_mut(&self.id);
-            member.map_or(0, |member| std::mem::take(&mut member.granted))
-        };
+        let take = |member: &mut Member| std::mem::take(&mut member.granted);
+        let granted = self.limit.lock().members.get_mut(&self.id).map_or(0, take);
         (0..granted).map(|_| self.unit()).collect()
     }
 
     /// Has the pool's request, if it has one, stand for its first waiter, who waits since then.
     /// Without a waiter, takes the request back.
     pub(crate) fn set_first(&self, first: Option<Ticks>) {
+        self.request.set(None);
         self.limit.change(|state| {
             if state.members.get(&self.id).is_some_and(|member| member.waits_since.is_some()) {
                 state.set_request(self.id, first.map(|first| (first, false)));
@@ -363,8 +365,8 @@ impl Membership {
     /// Whether the pool gives up its idle object that became idle first.
     pub(crate) fn gives_idle(&self, unit: Option<&mut Unit>, now: Ticks) -> bool {
         let mut state = self.limit.lock();
-        let next = state.next_idle().filter(|(id, at)| *id == self.id && *at <= now);
-        next.is_some() && state.give_up(unit)
+        let gives = state.next_idle().is_some_and(|(id, at)| id == self.id && at <= now);
+        gives && state.give_up(unit)
     }
 
     /// When the pool has to look at its idle objects again.
@@ -395,6 +397,7 @@ impl Membership {
         let mut state = self.limit.lock();
         let Some(member) = state.members.get_mut(&self.id) else { return false };
         let is_called = std::mem::take(&mut member.is_called);
+        self.request.set(self.request.get().filter(|_| !is_called));
         if !is_called && !member.waker.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
             member.waker = Some(waker.clone());
         }
