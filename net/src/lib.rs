@@ -96,6 +96,7 @@ mod on_all;
 mod pipe;
 mod race;
 mod read_write;
+mod replicas;
 mod resolver;
 #[cfg(feature = "io-traits")]
 mod seam;
@@ -127,6 +128,7 @@ pub use pikake_traps::PeerCredentials;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use race::ATTEMPT_DELAY;
 pub use read_write::{Read, Write};
+pub use replicas::{EnteredReplica, Replicas};
 pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};
 #[cfg(feature = "io-traits")]
 pub use send_io::SendIo;

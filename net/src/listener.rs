@@ -16,7 +16,7 @@ macro_rules! listening {
         /// Outside a kernel.
         #[track_caller]
         pub fn from_std(listener: $standard) -> io::Result<Self> {
-            Socket::adopt(listener.into()).map(|socket| Self { socket })
+            Socket::adopt(listener.into()).map(Self::new)
         }
 
         /// Accepts a connection, waiting until there is one, and returns it with its peer's

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pikake_traps::{Bound, KernelHandle, on_kernels};
 
 use crate::address::ToAddresses;
+use crate::replicas::Replicas;
 use crate::tcp::TcpListener;
 
 /// Serves an address on the current kernel and on each of the others, with a listener of its own on
@@ -82,15 +83,17 @@ where
         // The others listen at the port that the system chose.
         let address = first.local_addr()?;
         let first = Arc::new(Mutex::new(Some(Bound::new(first))));
+        let replicas = Replicas::default();
         let results = on_kernels(&others, move || async move {
             let here = {
                 let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
                 first.take_if(|listener| listener.is_home())
             };
-            let listener = match here {
+            let mut listener = match here {
                 Some(listener) => listener.into_inner(),
                 None => TcpListener::bind_shared(address).await?,
             };
+            listener.replicas = Some(replicas);
             serve(listener).await.map_err(Into::into)
         });
         Ok(results.await)

@@ -32,6 +32,7 @@ use pikake_traps::{park, timeout_after};
 use rustix::io::Errno;
 
 use crate::handlers::{HANDLER_NAME, Handlers};
+use crate::replicas::Replicas;
 use crate::tcp::{TcpListener, TcpStream};
 use crate::unix::{UnixListener, UnixStream};
 
@@ -113,6 +114,13 @@ pub trait Listener {
             }
         }
     }
+
+    /// The servers of other kernels for the same address, which may answer requests of these
+    /// connections; `None`, the default, if there are none. A listener that wraps one of
+    /// [`serve_on_all`](crate::serve_on_all) returns that one's.
+    fn replicas(&self) -> Option<Replicas> {
+        None
+    }
 }
 
 impl Listener for TcpListener {
@@ -122,6 +130,10 @@ impl Listener for TcpListener {
     #[track_caller]
     fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
         self.accept()
+    }
+
+    fn replicas(&self) -> Option<Replicas> {
+        self.replicas.clone()
     }
 }
 
@@ -151,6 +163,10 @@ macro_rules! listen_through {
                 &self,
             ) -> impl Future<Output = io::Result<Option<(L::Connection, L::Address)>>> {
                 (**self).accept_backlog()
+            }
+
+            fn replicas(&self) -> Option<Replicas> {
+                (**self).replicas()
             }
         }
     )*};

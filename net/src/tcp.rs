@@ -13,6 +13,7 @@ use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::listener::listening;
 use crate::race::race;
+use crate::replicas::Replicas;
 use crate::socket::{Socket, ip, wrong_option};
 use crate::stream::{owned_halves, peeking, reading, whole, writing};
 
@@ -178,9 +179,15 @@ owned_halves!(TcpStream);
 #[derive(Debug)]
 pub struct TcpListener {
     socket: Socket,
+    /// See [`Listener::replicas`](crate::Listener::replicas).
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl TcpListener {
+    fn new(socket: Socket) -> Self {
+        Self { socket, replicas: None }
+    }
+
     /// Listens at the first of a host's addresses that is available. With port 0 the system chooses
     /// a port.
     ///
@@ -202,7 +209,7 @@ impl TcpListener {
         let resolving = resolve("bind", to);
         in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::TcpListener(address, BACKLOG));
-            resolving.await?.first(open).map(|socket| Self { socket })
+            resolving.await?.first(open).map(Self::new)
         })
     }
 
@@ -245,7 +252,7 @@ impl TcpListener {
         let resolving = resolve("bind", to);
         in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::SharedTcpListener(address, BACKLOG));
-            resolving.await?.first(open).map(|socket| Self { socket })
+            resolving.await?.first(open).map(Self::new)
         })
     }
 

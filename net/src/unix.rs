@@ -184,6 +184,10 @@ pub struct UnixListener {
 }
 
 impl UnixListener {
+    fn new(socket: Socket) -> Self {
+        Self { socket }
+    }
+
     /// Listens at a path, which becomes a file. The file stays when the listener is closed.
     ///
     /// # Errors
@@ -198,7 +202,7 @@ impl UnixListener {
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<Self> {
         let path = path.as_ref();
         match Socket::open(OpenSocket::UnixListener(path, BACKLOG)) {
-            Ok(socket) => Ok(Self { socket }),
+            Ok(socket) => Ok(Self::new(socket)),
             Err(error) => Err(at_path(error, "bind", path)),
         }
     }

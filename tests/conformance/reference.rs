@@ -54,7 +54,7 @@ struct State {
     turns: u32,
     is_closing: bool,
     tasks: BTreeMap<TaskId, TaskRef>,
-    doomed: VecDeque<(TaskRef, Interrupted)>,
+    doomed: VecDeque<(TaskRef, TaskError)>,
     /// By number, in the order in which the waits began.
     waits: BTreeMap<u64, Waiting>,
 }
@@ -188,7 +188,8 @@ impl Reference {
                 }
             }
             for task in kernel.newest_first() {
-                kernel.abort(&task, Interrupted::cancelled("the grace is over"));
+                let why = Interrupted::cancelled("the grace is over");
+                kernel.abort(&task, TaskError::Cancelled(why));
             }
             kernel.bury();
             drop(kernel.local.home().close());
@@ -242,9 +243,9 @@ impl Naive {
 
     /// Drops the tasks that are not to be stepped any more.
     fn bury(&self) {
-        while let Some((task, why)) = self.with(|state| state.doomed.pop_front()) {
+        while let Some((task, outcome)) = self.with(|state| state.doomed.pop_front()) {
             if !task.is_ended() {
-                task.abandon(TaskError::Cancelled(why));
+                task.abandon(outcome);
                 self.end(&task);
             }
         }
@@ -406,9 +407,9 @@ impl TrapHandler for Naive {
         is_taken
     }
 
-    fn abort(&self, task: &TaskRef, reason: Interrupted) {
+    fn abort(&self, task: &TaskRef, outcome: TaskError) {
         if !task.is_ended() {
-            self.with(|state| state.doomed.push_back((task.clone(), reason)));
+            self.with(|state| state.doomed.push_back((task.clone(), outcome)));
         }
     }
 

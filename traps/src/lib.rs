@@ -84,7 +84,7 @@ pub use local::{Graces, Local, Outside, Start, TrapHandler};
 pub use mark::TaskMark;
 pub use names::{KernelId, TaskId, WaitKey};
 pub use offer::{Claim, Taken, should_offer, spawn_anywhere};
-pub use on_kernels::{common, on_kernels};
+pub use on_kernels::on_kernels;
 pub use outside::{
     is_closing, random, start_thread, system, system_random, system_thread, wall_time,
 };

@@ -2,18 +2,13 @@
 //!
 //! Each kernel runs the future in a task of its own, and the caller has a [`Remote`] of each.
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::iter::once;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use crate::cell::locals::LocalKey;
 use crate::handle::KernelHandle;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::remote::Remote;
-use crate::task::{current, try_current};
 use crate::traps::foreign::future_wait;
 
 /// The reason of a cancel.
@@ -68,9 +63,8 @@ where
 {
     let kernels: Vec<_> = once(KernelHandle::current()).chain(others.iter().cloned()).collect();
     async move {
-        let common = Common::default();
-        let start = |kernel| Member::start(kernel, &make, &common);
-        let mut members: Vec<_> = kernels.iter().map(start).collect();
+        let mut members: Vec<_> =
+            kernels.iter().map(|kernel| Member::start(kernel, &make)).collect();
         drop(make);
         let mut is_interrupted = false;
         loop {
@@ -101,54 +95,6 @@ where
     }
 }
 
-/// What the tasks of one call have in common: one value of a type.
-#[derive(Clone, Default)]
-struct Common(Arc<Mutex<Vec<Arc<dyn Any + Send + Sync>>>>);
-
-static COMMON: u8 = 0;
-
-impl Common {
-    fn key() -> LocalKey {
-        LocalKey(std::ptr::from_ref(&COMMON).addr())
-    }
-
-    fn value<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = values.iter().find_map(|value| value.clone().downcast().ok());
-        known.unwrap_or_else(|| {
-            let made = Arc::<T>::default();
-            values.push(made.clone());
-            made
-        })
-    }
-}
-
-/// The value of this type that the tasks of one [`on_kernels`] have in common. The first use makes
-/// it. `None` in other tasks, also in those that such a task has started.
-///
-/// For services that run on several kernels, and help each other there.
-///
-/// # Examples
-///
-/// ```
-/// # pikake::sim::example(async {
-/// use pikake::traps::common;
-/// use pikake::{TaskError, on_kernels};
-/// use std::sync::atomic::{AtomicUsize, Ordering};
-///
-/// assert!(common::<AtomicUsize>().is_none());
-/// let numbers = on_kernels(&[], || async {
-///     let count = common::<AtomicUsize>().unwrap();
-///     Ok::<_, TaskError>(count.fetch_add(1, Ordering::Relaxed))
-/// });
-/// assert_eq!(numbers.await[0].as_ref().unwrap(), &0);
-/// # });
-/// ```
-pub fn common<T: Default + Send + Sync + 'static>() -> Option<Arc<T>> {
-    let common = try_current()?.local(Common::key())?;
-    Some(common.downcast_ref::<Common>()?.value())
-}
-
 /// A kernel's task, as its caller sees it.
 struct Member<T, E> {
     remote: Remote<Result<T, E>>,
@@ -160,19 +106,15 @@ where
     T: Send + 'static,
     E: From<TaskError> + Send + 'static,
 {
-    fn start<M, F>(kernel: &KernelHandle, make: &M, common: &Common) -> Self
+    fn start<M, F>(kernel: &KernelHandle, make: &M) -> Self
     where
         M: FnOnce() -> F + Clone + Send + 'static,
         F: Future<Output = Result<T, E>> + 'static,
     {
         let (remote, visitor) = Remote::new();
-        let (make, common) = (make.clone(), common.clone());
+        let make = make.clone();
         // A kernel that has ended drops the closure, and so the visitor.
-        let _ = kernel.spawn(move || {
-            // A new task takes it.
-            let _ = current().set_local(Common::key(), Rc::new(common));
-            visitor.run(make)
-        });
+        let _ = kernel.spawn(move || visitor.run(make));
         Self { remote, result: None }
     }
 

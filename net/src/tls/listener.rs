@@ -31,6 +31,7 @@ use pikake_traps::{deadline_after, park, timeout_at};
 use crate::error::interruption;
 use crate::handlers::Handlers;
 use crate::read_write::{Read, Write};
+use crate::replicas::Replicas;
 use crate::serve::Listener;
 use crate::tcp::TcpStream;
 use crate::tls::{TlsAcceptor, TlsStream};
@@ -196,6 +197,10 @@ where
         let until = self.until.get().unwrap_or_else(|| deadline_after(HANDSHAKE_GRACE));
         self.until.set(Some(until));
         timeout_at(until, self.next(true)).await.unwrap_or(Ok(None))
+    }
+
+    fn replicas(&self) -> Option<Replicas> {
+        self.listener.replicas()
     }
 }
 

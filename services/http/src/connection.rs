@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::server::conn::auto;
-use pikake_net::TcpStream;
+use pikake_net::{Replicas, TcpStream};
 use pikake_traps::{Interrupted, current, sleep};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
@@ -28,7 +28,6 @@ use crate::pace::Limits;
 use crate::request::{CLIENT_GONE, RequestService};
 use crate::requests::{Order, REQUESTS, Requests};
 use crate::stream::{Counted, Stream};
-use crate::takers::Takers;
 use crate::timer::Timer;
 
 /// Removes a connection from the open ones on drop.
@@ -51,7 +50,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     handshake: H,
     peer: A,
     service: S,
-    takers: Option<Arc<Takers>>,
+    replicas: Option<Replicas>,
     gate: Rc<Gate>,
     limits: Limits,
 ) where
@@ -88,7 +87,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
                 if gate.is_shut() {
                     requests.give_order(Order::FinishSoon);
                 }
-                let service = RequestService { service, takers, requests: requests.clone() };
+                let service = RequestService { service, replicas, requests: requests.clone() };
                 serve_http(stream, service, limits).await
             }
             None => Ok(()),

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body;
+use pikake_net::Replicas;
 use pikake_time::Ticks;
 use pikake_traps::{Builder, Claim, Task, TaskError, should_offer, try_current};
 use tower_service::Service;
@@ -17,7 +18,7 @@ use crate::BoxError;
 use crate::incoming::Incoming;
 use crate::reply::Reply;
 use crate::requests::{Order, RequestLine, Requests};
-use crate::takers::{Takers, call};
+use crate::takers::{answer, call};
 
 /// The reason with which a request's task is cancelled when its client hangs up or resets the
 /// stream, or when the connection breaks.
@@ -44,7 +45,7 @@ impl Drop for RequestGuard {
 pub(crate) struct RequestService<S> {
     pub(crate) service: S,
     /// `None` for a server on one kernel.
-    pub(crate) takers: Option<Arc<Takers>>,
+    pub(crate) replicas: Option<Replicas>,
     pub(crate) requests: Rc<Requests>,
 }
 
@@ -70,9 +71,9 @@ where
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
         let request = request.map(|body| Incoming::new(body, &line));
         let service = self.service.clone();
-        let takers = self.takers.as_ref().filter(|_| !requests.is_shut.get() && should_offer());
-        let task = match takers {
-            Some(takers) => offer(takers.clone(), service, request, place),
+        let replicas = self.replicas.as_ref().filter(|_| !requests.is_shut.get() && should_offer());
+        let task = match replicas {
+            Some(replicas) => offer(replicas.clone(), service, request, place),
             None => {
                 let mut task = Builder::new();
                 if requests.is_shut.get() {
@@ -82,8 +83,8 @@ where
                     task = task.eager();
                 }
                 task.spawn(async move {
-                    let answer = call(service, request).await?;
-                    Ok(Reply::own(answer, &place.line.method, &place.requests))
+                    let response = call(service, request).await?;
+                    Ok(Reply::own(response, &place.line.method, &place.requests))
                 })
             }
         };
@@ -97,7 +98,7 @@ where
 
 /// Starts the task of a request that another kernel may answer.
 fn offer<S, B>(
-    takers: Arc<Takers>,
+    replicas: Replicas,
     service: S,
     request: Request<Incoming>,
     place: RequestGuard,
@@ -110,7 +111,7 @@ where
     let connection = try_current().map(|task| task.id());
     let peer = connection.and_then(|connection| place.requests.figures.peer(connection));
     place.line.set_offered(true);
-    let there = move |request| takers.answer(request, peer);
+    let there = move |request| answer(replicas, request, peer);
     let here = |claim| async move {
         let RequestGuard { requests, line } = &place;
         line.set_offered(false);

@@ -25,7 +25,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use pikake_net::{Listener, interruption};
-use pikake_traps::{Builder, TaskError, common};
+use pikake_traps::{Builder, TaskError};
 use tower_service::Service;
 
 use crate::BoxError;
@@ -35,7 +35,7 @@ use crate::handshake::{Handshake, Plain};
 use crate::incoming::Incoming;
 use crate::pace::Limits;
 use crate::report::{Report, ServeError};
-use crate::takers::Takers;
+use crate::takers;
 
 /// The default number of connections at a time.
 pub const CONNECTIONS: usize = 10_000;
@@ -319,16 +319,18 @@ where
             let handshake = handshake.map_err(|error| Report::default().because(error))?;
             limits.last = limits.last.min(soft / 2);
             let gate = Rc::new(Gate::new());
+            let replicas = listener.replicas();
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();
-            let takers = common::<Takers>();
-            let _entered = takers.as_ref().map(|takers| takers.enter(service.clone()));
+            let enter = |replicas| takers::enter(replicas, service.clone());
+            let _entered = replicas.as_ref().map(enter);
             let handler = {
                 let gate = gate.clone();
                 move |connection, peer| {
-                    let (service, takers, gate) = (service.clone(), takers.clone(), gate.clone());
+                    let (service, replicas, gate) =
+                        (service.clone(), replicas.clone(), gate.clone());
                     let handshake = handshake.clone();
-                    serve_connection(connection, handshake, peer, service, takers, gate, limits)
+                    serve_connection(connection, handshake, peer, service, replicas, gate, limits)
                 }
             };
             // In a task of its own, so that an interruption of this task does not reach the

@@ -28,15 +28,18 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pikake_net::Replicas;
 use pikake_time::{Deadline, Ticks};
 use pikake_traps::{CancelOnDrop, Panic, Task, TaskMark, catch_and_log, now, timeout_at};
 use tracing::Span;
 use tracing::field::{Empty, display};
 
+use crate::codec::{ArgumentReader, Codec};
 use crate::figures::{MethodFigures, Outcome};
+use crate::moved::MovedAnswer;
 use crate::packet_error::PacketError;
 use crate::peer::Peer;
-use crate::protocol::{ERROR, Failure};
+use crate::protocol::{ERROR, Failure, Metadata};
 use crate::server::{Core, Place};
 use crate::service::{Answer, Given, Handler};
 use crate::session::Session;
@@ -192,8 +195,48 @@ pub(crate) async fn handle(end: EndOfCall, handler: Handler, is_intercepted: boo
     in_call(&info, answer(end, handler, is_intercepted)).await;
 }
 
+/// A call on its way to another kernel.
+pub(crate) struct MovedCall {
+    pub(crate) method: u32,
+    pub(crate) id: u64,
+    pub(crate) peer: Peer,
+    pub(crate) deadline: Deadline,
+    pub(crate) metadata: Metadata,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) codec: Codec,
+    pub(crate) arguments: Vec<u8>,
+}
+
+/// Answers a call of another kernel with the server of this one.
+pub(crate) async fn answer_of_other(replicas: Replicas, call: MovedCall) -> MovedAnswer {
+    let Some(core) = replicas.here::<Rc<Core>>() else { return MovedAnswer::NotBegun };
+    let Some(offer) = core.find(call.method) else { return MovedAnswer::NotBegun };
+    let MovedCall { method: _, id, peer, deadline, metadata, trace, codec, arguments } = call;
+    let read = ArgumentReader::new(codec, &arguments).and_then(|reader| offer.call(reader));
+    let handler = match read {
+        Ok(handler) => handler,
+        Err(text) => return MovedAnswer::Failure(Failure::Arguments, text),
+    };
+    let (method, peer) = (offer.method, Rc::new(peer));
+    let info = Rc::new(CallInfo { method, id, peer, deadline, metadata, trace });
+    let running = Running::new(info.clone(), false, Vec::new());
+    let handler = core.intercepted(&running, handler);
+    let answer = in_call(&info, handler).await;
+    running.has_ended.set(true);
+    match answer.0 {
+        Given::Failure(failure, text) => MovedAnswer::Failure(failure, text),
+        Given::Value(value) => {
+            let mut bytes = Vec::new();
+            match value.encode(codec, &mut bytes) {
+                Ok(()) => MovedAnswer::Value { bytes, is_error: value.is_error() },
+                Err(text) => MovedAnswer::Failure(Failure::Answer, text),
+            }
+        }
+    }
+}
+
 /// Runs a part of a call, which is the [current one](current_call) there.
-pub(crate) async fn in_call<F: Future>(info: &Rc<CallInfo>, work: F) -> F::Output {
+async fn in_call<F: Future>(info: &Rc<CallInfo>, work: F) -> F::Output {
     let mut work = pin!(work);
     let polls = poll_fn(|cx| {
         let _entered = Entered::new(info);

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use pikake_net::{Closing, Farewell, Listener, ListenerFailed, Patience, serve_until};
-use pikake_traps::common;
+use pikake_net::{Closing, Farewell, Listener, ListenerFailed, Patience, Replicas, serve_until};
 use pikake_traps::figures::of_kernel;
 
 use crate::call::{CallInfo, Running};
@@ -20,7 +18,6 @@ use crate::packets::PacketOptions;
 use crate::peer::Transport;
 use crate::service::{Answer, Handler, Method, Service};
 use crate::session::serve_calls;
-use crate::takers::Takers;
 
 /// How long an interrupted handler may go on, by default.
 const GRACE: Duration = Duration::from_secs(5);
@@ -50,7 +47,7 @@ pub(crate) struct Core {
     under_way: Rc<Cell<usize>>,
     pub(crate) figures: Rc<ServerFigures>,
     /// The servers that may take calls; `None` for a server on one kernel.
-    pub(crate) takers: Option<Arc<Takers>>,
+    pub(crate) replicas: Option<Replicas>,
     /// The calls that were interrupted at the soft deadline, and those that were dropped.
     unfinished: RefCell<(Vec<UnfinishedCall>, Vec<UnfinishedCall>)>,
 }
@@ -316,7 +313,7 @@ impl Server {
         self
     }
 
-    fn core(&self) -> Rc<Core> {
+    fn core(&self, replicas: Option<Replicas>) -> Rc<Core> {
         let figures = of_kernel::<ServerFigures>();
         let offer = |(&number, (service, index)): (&u32, &(Rc<dyn Offered>, usize))| {
             let (service, index) = (service.clone(), *index);
@@ -329,7 +326,7 @@ impl Server {
             interceptors: self.interceptors.clone(),
             under_way: self.under_way.clone(),
             figures,
-            takers: common(),
+            replicas,
             unfinished: RefCell::default(),
         })
     }
@@ -388,7 +385,7 @@ impl Server {
         &self,
         stream: S,
     ) -> impl Future<Output = Result<(), PacketError>> + use<S> {
-        serve_calls(stream, self.core(), self.closing.clone())
+        serve_calls(stream, self.core(None), self.closing.clone())
     }
 
     /// Answers the calls of all connections of a listener, until the server is asked to end or its
@@ -416,8 +413,8 @@ impl Server {
         L::Address: fmt::Debug + Clone + 'static,
     {
         let closing = self.closing.clone();
-        let core = self.core();
-        let _entered = core.takers.as_ref().map(|takers| takers.enter(core.clone()));
+        let core = self.core(listener.replicas());
+        let _entered = core.replicas.as_ref().map(|replicas| replicas.enter(core.clone()));
         let (shared, begun) = (core.clone(), closing.clone());
         let handler = move |stream, address: L::Address| {
             let (core, closing) = (shared.clone(), begun.clone());

@@ -28,12 +28,13 @@ use pikake_traps::{
     now, park_at, shield, should_offer, sleep, yield_now,
 };
 
-use crate::call::{CallInfo, EndOfCall, Running, handle};
+use crate::call::{CallInfo, EndOfCall, MovedCall, Running, answer_of_other, handle};
 use crate::calls::Calls;
 use crate::codec::{ArgumentReader, Codec};
 use crate::either::{Either, either};
 use crate::figures::ServerFigures;
 use crate::link::take_channel_packet;
+use crate::moved::moved;
 use crate::packet_error::PacketError;
 use crate::packets::{Outbox, Packet, PacketReader, open};
 use crate::peer::{Peer, Transport};
@@ -43,7 +44,6 @@ use crate::protocol::{
 };
 use crate::server::{Core, UnfinishedCall};
 use crate::stream::Channels;
-use crate::takers::{MovedCall, moved};
 use crate::trace::TraceContext;
 use crate::wire::{Malformed, whole_number};
 
@@ -446,20 +446,27 @@ impl Session {
         self.calls.borrow_mut().insert(id, running.clone());
         let end = EndOfCall::new(self.clone(), running.clone(), offer.figures.clone(), place);
         let is_movable = !is_notice && running.channels.borrow().is_empty();
-        let task = match self.core.takers.as_ref().filter(|_| is_movable && should_offer()) {
-            Some(takers) => {
+        let task = match self.core.replicas.as_ref().filter(|_| is_movable && should_offer()) {
+            Some(replicas) => {
                 let CallInfo { id, peer, deadline, metadata, trace, .. } = (*running.info).clone();
                 let (method, arguments) = (request.method, arguments.to_vec());
                 let peer = (*peer).clone();
                 let call =
                     MovedCall { method, id, peer, deadline, metadata, trace, codec, arguments };
-                let (takers, core, running) = (takers.clone(), self.core.clone(), running.clone());
-                let there = move |call| takers.answer(call);
+                let (replicas, core, running) =
+                    (replicas.clone(), self.core.clone(), running.clone());
+                let there = move |call| answer_of_other(replicas, call);
                 let here = |claim| async move {
                     match claim {
                         Claim::Here(_) => handle(end, handler, false).await,
                         Claim::There(taken) => {
-                            handle(end, moved(taken, core, running, handler), true).await;
+                            let set_begun = {
+                                let running = running.clone();
+                                move |is_begun| running.is_begun.set(is_begun)
+                            };
+                            let own = async move { core.intercepted(&running, handler).await };
+                            let handler = moved(taken, set_begun, Box::pin(own));
+                            handle(end, handler, true).await;
                         }
                     }
                 };
