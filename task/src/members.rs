@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_traps::{
-    About, Builder, Interrupted, KernelTrap, Park, Queued, Task, TaskError, TaskId, TaskRef,
+    About, Builder, Claim, Interrupted, KernelTrap, Park, Queued, Task, TaskError, TaskId, TaskRef,
     WaitQueue, park_at,
 };
 
@@ -152,7 +152,9 @@ impl<T: 'static> Members<T> {
     where
         F: Future<Output = T> + 'static,
     {
-        self.add(is_daemon, |report| builder.spawn(Reporting { future, report }))
+        let report = self.reserve(is_daemon)?;
+        let slot = report.slot;
+        Ok(self.fill(slot, builder.spawn(Reporting { future, report })))
     }
 
     /// [`spawn`](Self::spawn), for work that another kernel may begin.
@@ -168,20 +170,18 @@ impl<T: 'static> Members<T> {
         F: Future<Output = T> + 'static,
         T: Send,
     {
-        self.add(is_daemon, |report| {
-            builder.spawn_anywhere_in(make, |claim| Reporting { future: claim.output(), report })
-        })
+        let report = self.reserve(is_daemon)?;
+        let slot = report.slot;
+        let around = |claim: Claim<M, T>| Reporting { future: claim.output(), report };
+        Ok(self.fill(slot, builder.spawn_anywhere_in(make, around)))
     }
 
-    #[track_caller]
-    fn add(
-        self: &Rc<Self>,
-        is_daemon: bool,
-        spawn: impl FnOnce(Report<T>) -> Task<T>,
-    ) -> Result<Member, GroupEnded> {
+    fn reserve(self: &Rc<Self>, is_daemon: bool) -> Result<Report<T>, GroupEnded> {
         let slot = self.list.borrow_mut().reserve_slot(is_daemon).ok_or(GroupEnded)?;
-        let report = Report { members: self.clone(), slot };
-        let task = spawn(report);
+        Ok(Report { members: self.clone(), slot })
+    }
+
+    fn fill(&self, slot: usize, task: Task<T>) -> Member {
         let member = Member(task.task_ref().clone());
         let mut list = self.list.borrow_mut();
         let ended = list.why.clone();
@@ -192,7 +192,7 @@ impl<T: 'static> Members<T> {
             // An observer of the kernel has ended the group when it saw the new task.
             member.0.request_cancel(why);
         }
-        Ok(member)
+        member
     }
 
     fn report(&self, slot: usize) {
