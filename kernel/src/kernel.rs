@@ -301,7 +301,7 @@ struct Visit<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static>(&'a
 
 impl<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Visit<'a, C, P, D> {
     fn begin(machine: &'a Machine<D, C, P>) -> Self {
-        machine.home().wake_up();
+        machine.owner_is_back();
         Self(machine)
     }
 }

@@ -251,10 +251,26 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Announces that the owner has left the kernel. Present work and each later message then wake
     /// the driver, so a foreign loop that watches the driver sees them.
     pub(crate) fn owner_left(&self) {
-        self.home().set_late_since(Ticks::ZERO);
+        // Nobody knows when the owner comes back. In virtual time the kernel only sleeps.
+        match (self.is_real_time, self.has_work()) {
+            (true, _) => self.home().set_late_since(Ticks::ZERO),
+            (false, false) => self.home().set_late_since(Ticks::MAX),
+            (false, true) => {}
+        }
         self.home().owner_left();
         if self.has_work() {
             self.home().wake_if_asleep();
+        }
+    }
+
+    /// Announces that the owner is back.
+    pub(crate) fn owner_is_back(&self) {
+        self.home().wake_up();
+        if self.local.has_peers() && self.home().late_since() == Ticks::MAX {
+            // Nothing was ready when the owner left, in virtual time.
+            let now = self.clock.now();
+            self.pace.note_sleep(now);
+            self.home().set_late_since(now);
         }
     }
 

@@ -19,6 +19,12 @@ pub trait Pick: Default {
         true
     }
 
+    /// Whether work that another kernel may begin is offered although the kernel is on time. Called
+    /// once for each.
+    fn offers_early(&self) -> bool {
+        false
+    }
+
     /// Whether all tasks that were taken out of the list were returned.
     fn is_empty(&self) -> bool {
         self.len() == 0

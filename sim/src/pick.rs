@@ -194,4 +194,9 @@ impl Pick for SimPick {
         let queue = &mut *self.0.borrow_mut();
         matches!(queue.order, Order::Fifo) || queue.rng.index(2) == 0
     }
+
+    /// Every second time, at random.
+    fn offers_early(&self) -> bool {
+        self.0.borrow_mut().rng.index(2) == 0
+    }
 }

@@ -66,6 +66,12 @@ pub trait TrapHandler {
         false
     }
 
+    /// Whether work that another kernel may begin is offered although this kernel is on time. For a
+    /// kernel that simulates, so that work moves more often than lateness alone would make it.
+    fn offers_early(&self) -> bool {
+        false
+    }
+
     // --- places to wait at ---------------------------------------------------------------------
 
     /// Waits at a place, unless the wait is satisfied at once: the kernel makes an entry for the

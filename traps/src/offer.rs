@@ -97,9 +97,14 @@ pub fn should_offer() -> bool {
         Some(peers) => {
             let kernel = local.kernel();
             is_late(local) && peers.has_time(local.id(), kernel.now(), kernel.rate())
+                || offers_early(local, peers)
         }
         None => false,
     })
+}
+
+fn offers_early(local: &Local, peers: &Peers) -> bool {
+    local.kernel().offers_early() && peers.has_others(local.id())
 }
 
 fn is_late(local: &Local) -> bool {
@@ -163,8 +168,12 @@ impl Builder {
         H: FnOnce(Claim<M, F::Output>) -> G + 'static,
         G: Future + 'static,
     {
-        let is_offered =
-            door::with(|local| local.has_peers() && (!local.ready().is_empty() || is_late(local)));
+        let is_offered = door::with(|local| match local.peers() {
+            Some(peers) => {
+                !local.ready().is_empty() || is_late(local) || offers_early(local, peers)
+            }
+            None => false,
+        });
         match is_offered {
             true => self.offer(make, |make| make(), around),
             false => self.spawn(around(Claim::Here(make))),

@@ -92,6 +92,11 @@ impl Peers {
         self.members().iter().any(has_time)
     }
 
+    /// Whether there is a member other than `own`.
+    pub(crate) fn has_others(&self, own: KernelId) -> bool {
+        self.members().iter().any(|home| home.id() != own && !home.is_closed())
+    }
+
     /// Adds an offer, and wakes a member that sleeps. Returns the offer's key.
     pub(crate) fn offer(&self, work: Box<dyn Offered>) -> u64 {
         let key = self.change_offers(|offers| {

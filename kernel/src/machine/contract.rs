@@ -39,6 +39,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.is_real_time
     }
 
+    fn offers_early(&self) -> bool {
+        self.pick.offers_early()
+    }
+
     fn park(&self, place: WaitPlace<'_>, waiter: &Waiter) -> Parked {
         match place {
             WaitPlace::Queue(queue, permits) => {

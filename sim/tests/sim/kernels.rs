@@ -12,9 +12,10 @@ use std::time::Duration;
 use pikake::net::{Closing, Patience, TcpListener, TcpStream, serve_on_all, serve_until};
 use pikake::sim::{Cause, FaultMix, Network, Runs, Schedule, Sim, busy_for, runs, sometimes};
 use pikake::sync::{Mutex, shared};
+use pikake::task::spawn_anywhere;
 use pikake::time::{Ticks, elapsed_since, now};
-use pikake::traps::Peers;
 use pikake::traps::door::current_kernel;
+use pikake::traps::{LATE, Peers, should_offer};
 use pikake::{
     Bound, KernelHandle, TaskError, on_kernels, other_kernels, random, sleep, spawn, yield_now,
 };
@@ -657,4 +658,56 @@ fn server_on_three_kernels_survives_faults() {
         .check_determinism()
         .expect(expected)
         .run(set_up);
+}
+
+// --- work that another kernel may begin --------------------------------------------------------
+
+/// Where work begins: at home or elsewhere, by the seed, although no kernel is ever late.
+#[test]
+fn seed_moves_work_to_idle_kernels() {
+    let places = |seed| {
+        let (sender, places) = std::sync::mpsc::channel();
+        let mut sim = three(seed, move || {
+            let sender = sender.clone();
+            async move {
+                for _ in 0..20 {
+                    let work = || async { own_id().number() };
+                    sender.send(spawn_anywhere(work).await.unwrap()).unwrap();
+                }
+            }
+        });
+        sim.run().unwrap();
+        let places: Vec<u32> = places.try_iter().collect();
+        let first = *places.iter().min().unwrap();
+        places.into_iter().map(|place| place - first).collect::<Vec<_>>()
+    };
+    let mut counts = BTreeMap::new();
+    for seed in 0..50 {
+        assert_eq!(places(seed), places(seed));
+        places(seed).into_iter().for_each(|place| *counts.entry(place).or_insert(0) += 1);
+    }
+    // The first kernel that sleeps is woken, so the last one takes work by chance only.
+    assert!(counts.len() == 3 && counts[&0] > 200 && counts[&1] > 200, "{counts:?}");
+}
+
+/// A kernel that slept is on time, and is late only after a long step.
+#[pikake::sim(seeds = 50, threads = 3)]
+async fn kernel_is_late_after_a_long_step() {
+    let count = |number: usize| async move {
+        let mut offered = 0;
+        for _ in 0..number {
+            sleep(SECOND).await.unwrap();
+            offered += usize::from(should_offer());
+        }
+        offered
+    };
+    let on_time = count(100).await;
+    assert!((20..80).contains(&on_time), "by the seed alone: {on_time}");
+    let mut late = 0;
+    for _ in 0..20 {
+        let since = spawn(async { should_offer() });
+        busy_for(2 * LATE);
+        late += usize::from(since.await.unwrap());
+    }
+    assert_eq!(late, 20);
 }
