@@ -19,6 +19,9 @@ use crate::Kernel;
 
 /// Kernels on threads of their own, which wait for work until this value is dropped.
 ///
+/// The drop waits for the ends of the kernels. In a task it blocks the current kernel, so their
+/// tasks cannot end before the grace of the shutdown if they wait for this kernel.
+///
 /// `#[pikake::main(threads = N)]` starts N - 1 of them beside the main kernel, and
 /// [`other_kernels`] returns their handles.
 ///

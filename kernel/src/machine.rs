@@ -266,12 +266,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Announces that the owner is back.
     pub(crate) fn owner_is_back(&self) {
         self.home().wake_up();
-        if self.local.has_peers() && self.home().late_since() == Ticks::MAX {
-            // Nothing was ready when the owner left, in virtual time.
-            let now = self.clock.now();
-            self.pace.note_sleep(now);
-            self.home().set_late_since(now);
+        if !self.local.has_peers() {
+            return;
         }
+        if self.home().late_since() == Ticks::MAX {
+            // Nothing was ready when the owner left, in virtual time.
+            self.pace.note_sleep(self.clock.now());
+        }
+        self.home().set_late_since(self.pace.polled_at());
     }
 
     /// The moment of the next timer, or of the end of the shutdown's grace.

@@ -1,7 +1,10 @@
 //! The servers of one `serve_on_all`, as they know each other.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pikake_traps::Bound;
@@ -28,13 +31,18 @@ use pikake_traps::Bound;
 /// # });
 /// ```
 #[derive(Clone, Default)]
-pub struct Replicas(Arc<Mutex<Vec<Entry>>>);
+pub struct Replicas(Arc<Mutex<Entries>>);
 
-type Entry = Bound<Box<dyn Any>>;
+#[derive(Default)]
+struct Entries {
+    /// The key of the next entry.
+    next: u64,
+    map: BTreeMap<u64, Bound<Rc<dyn Any>>>,
+}
 
 impl Replicas {
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // A panic under the lock leaves the list whole.
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // No user code runs under the lock, so the map behind a poisoned lock is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -45,36 +53,43 @@ impl Replicas {
     /// Outside a kernel.
     #[track_caller]
     pub fn enter<T: 'static>(&self, value: T) -> EnteredReplica {
-        let value: Box<dyn Any> = Box::new(value);
-        let entry = Bound::new(value);
-        self.entries().push(entry);
-        EnteredReplica(self.clone())
+        let value: Rc<dyn Any> = Rc::new(value);
+        let value = Bound::new(value);
+        let mut entries = self.entries();
+        entries.next += 1;
+        let key = entries.next;
+        entries.map.insert(key, value);
+        EnteredReplica { replicas: self.clone(), key, _here: PhantomData }
     }
 
     /// The value of the current kernel; `None` if it has none of this type.
     pub fn here<T: Clone + 'static>(&self) -> Option<T> {
-        let entries = self.entries();
-        let here = entries.iter().find(|entry| entry.is_home())?;
-        here.get().downcast_ref::<T>().cloned()
+        let here = {
+            let entries = self.entries();
+            entries.map.values().find(|value| value.is_home())?.get().clone()
+        };
+        here.downcast_ref::<T>().cloned()
     }
 }
 
 impl fmt::Debug for Replicas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replicas").field("entered", &self.entries().len()).finish()
+        f.debug_struct("Replicas").field("entered", &self.entries().map.len()).finish()
     }
 }
 
 /// The value of a kernel among [`Replicas`], for as long as its server serves.
 #[derive(Debug)]
-pub struct EnteredReplica(Replicas);
+pub struct EnteredReplica {
+    replicas: Replicas,
+    key: u64,
+    /// The value is dropped on its own thread.
+    _here: PhantomData<*const ()>,
+}
 
 impl Drop for EnteredReplica {
     fn drop(&mut self) {
-        let mut entries = self.0.entries();
-        let index = entries.iter().position(Bound::is_home);
-        let entry = index.map(|index| entries.swap_remove(index));
-        drop(entries);
+        let entry = self.replicas.entries().map.remove(&self.key);
         drop(entry);
     }
 }

@@ -57,6 +57,7 @@ use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -133,11 +134,19 @@ struct Own {
     cold: OnceCell<Box<Cold>>,
 }
 
+/// Work that a task has offered to other kernels.
+pub(crate) trait Withdraw {
+    /// Takes the work back, for the task to drop. `false`: another kernel has begun it.
+    fn withdraw(&self) -> bool;
+}
+
 /// The parts that few tasks have, and that a step does not use.
 #[derive(Default)]
 struct Cold {
     name: OnceCell<Cow<'static, str>>,
     locals: Locals,
+    /// The task's work, which another kernel may begin before the task's first step.
+    offer: OnceCell<Rc<dyn Withdraw>>,
     /// The request to end, once there was one.
     cause: OnceCell<Box<Cause>>,
     /// The number of live causes of the task and of its scopes.

@@ -15,19 +15,21 @@
 //!                       ◀─outcome───────────────────────────────────────
 //! ```
 //!
-//! What has begun does not move. A cancel of a task whose work is free drops the work, and the task
-//! ends as any that was cancelled before its first step. A cancel of a task whose work was taken is
+//! Work that has begun does not move. A cancel of a task whose work is free withdraws the work, and
+//! the task ends as any that was cancelled before its first step. A cancel of a task whose work was taken is
 //! passed on, and the task waits on; an abort, or the end of the kernel that offered, drops the
 //! work's future there. The work inherits no deadline, as no task does.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use crate::cell::flags::Flags;
+use crate::cell::Withdraw;
 use crate::door;
 use crate::interrupt::TaskError;
 use crate::local::{Local, Start};
@@ -198,12 +200,16 @@ impl Builder {
         H: FnOnce(Claim<W, F::Output>) -> G + 'static,
         G: Future + 'static,
     {
+        if door::with(|local| local.kernel().outside().is_closing()) {
+            // The kernel refuses the task.
+            return self.spawn(here(Claim::Here(work)));
+        }
         let (name, place) = (self.name, self.spawned_at.unwrap_or(Location::caller()));
-        let offer = Offer::make(work, there, name.as_deref(), place);
-        let task =
-            spawn_at(async move { here(offer.claim().await).await }, name, place, Start::Later);
-        // The work may have begun elsewhere, so a cancel is an interruption from now on.
-        task.task_ref().flags().set(Flags::STEPPED);
+        let offer = Rc::new(Offer::make(work, there, name.as_deref(), place));
+        let claiming = Claiming(offer.clone());
+        let task = async move { here(claiming.claim()).await };
+        let task = spawn_at(task, name, place, Start::Later);
+        task.task_ref().set_offer(offer);
         task
     }
 }
@@ -211,12 +217,14 @@ impl Builder {
 /// The task that has begun the work.
 type Beginner = OnceLock<(KernelId, TaskId)>;
 
-/// Offered work, for the task that has offered it. The drop withdraws the work, or aborts it.
+/// Offered work, for the task that has offered it.
 struct Offer<W, T> {
     peers: Peers,
     key: u64,
+    /// The work, after a cancel before the task's first step.
+    withdrawn: Cell<Option<Box<dyn Offered>>>,
     /// `None` once the work is claimed.
-    taken: Option<Taken<T>>,
+    taken: Cell<Option<Taken<T>>>,
     work: PhantomData<W>,
 }
 
@@ -233,25 +241,45 @@ impl<W: Send + 'static, T: Send + 'static> Offer<W, T> {
         let begun = Arc::new(Beginner::new());
         let offered = Parcel { work, there, visitor, name, place, begun: begun.clone() };
         let key = peers.offer(Box::new(offered));
-        let taken = Some(Taken { remote, begun, place });
-        Self { peers, key, taken, work: PhantomData }
-    }
-
-    /// The work, if nobody has taken it. Ends the task if the task was asked to end.
-    async fn claim(mut self) -> Claim<W, T> {
-        let taken = self.taken.take().expect("an offer is claimed once");
-        let Some(offered) = self.peers.withdraw(self.key) else { return Claim::There(taken) };
-        let work = offered.into_work().downcast::<W>().expect("a key has the work of its offer");
-        let Some(why) = current().task_ref().cancel_reason() else { return Claim::Here(*work) };
-        drop(work);
-        end_as(TaskError::Cancelled(why)).await
+        let taken = Cell::new(Some(Taken { remote, begun, place }));
+        Self { peers, key, withdrawn: Cell::new(None), taken, work: PhantomData }
     }
 }
 
-impl<W, T> Drop for Offer<W, T> {
+impl<W, T> Withdraw for Offer<W, T> {
+    fn withdraw(&self) -> bool {
+        let withdrawn = self.peers.withdraw(self.key);
+        let is_withdrawn = withdrawn.is_some();
+        if is_withdrawn {
+            self.withdrawn.set(withdrawn);
+        }
+        is_withdrawn
+    }
+}
+
+/// The right to claim an offer. The drop withdraws the work, or has it dropped where it has begun.
+struct Claiming<W, T>(Rc<Offer<W, T>>);
+
+impl<W: 'static, T> Claiming<W, T> {
+    /// The work, if nobody has taken it.
+    fn claim(self) -> Claim<W, T> {
+        let taken = self.0.taken.take().expect("an offer is claimed once");
+        match self.0.peers.withdraw(self.0.key) {
+            Some(offered) => {
+                let work = offered.into_work().downcast::<W>();
+                Claim::Here(*work.expect("a key has the work of its offer"))
+            }
+            None => Claim::There(taken),
+        }
+    }
+}
+
+impl<W, T> Drop for Claiming<W, T> {
     fn drop(&mut self) {
-        let withdrawn = self.taken.is_some().then(|| self.peers.withdraw(self.key));
+        let Some(taken) = self.0.taken.take() else { return };
+        let withdrawn = self.0.peers.withdraw(self.0.key).or_else(|| self.0.withdrawn.take());
         drop(withdrawn);
+        drop(taken);
     }
 }
 
@@ -358,6 +386,11 @@ impl Local {
     pub fn take_offer(&self) -> bool {
         let offered = self.peers().and_then(Peers::take);
         offered.map(Offered::begin).is_some()
+    }
+
+    /// Wakes another kernel for the offers that this one has no time to take.
+    pub fn pass_offers_on(&self) {
+        self.peers().into_iter().for_each(Peers::wake_one);
     }
 
     /// Whether the kernel has [`Peers`].

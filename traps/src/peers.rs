@@ -1,12 +1,13 @@
 //! The kernels of one process, or of one simulated host, as a value that each of them is built
 //! with, and the work that they offer to each other.
 //!
-//! An offer is in one map, behind one lock. Whoever removes it has it: an idle kernel, which takes
-//! the oldest one, or the task that made it, which begins or withdraws it.
+//! An offer is in one map, behind one lock. It belongs to the one who removes it: an idle kernel,
+//! which takes the oldest one, or the task that made it, which begins or withdraws it.
 //!
-//! No offer is left while a kernel sleeps: a kernel announces its sleep and then looks for offers;
-//! the one that offers adds the offer and then looks for kernels that sleep. All four accesses are
-//! sequentially consistent, so at least one side sees the other (`home.rs`).
+//! No offer is left while a kernel sleeps that could take it: a kernel announces its sleep and then
+//! looks for offers; the one that offers adds the offer and then looks for kernels that sleep. All
+//! four accesses are sequentially consistent, so at least one side sees the other (`home.rs`). A
+//! kernel that was woken and has work of its own wakes another one.
 
 mod current;
 #[cfg(all(test, pikake_shuttle))]
@@ -104,10 +105,19 @@ impl Peers {
             offers.map.insert(offers.next, work);
             offers.next
         });
-        let members = self.members();
-        // A kernel that offers does not sleep.
-        members.iter().any(|home| home.wake_if_asleep());
+        self.wake_one();
         key
+    }
+
+    /// Wakes a member that sleeps: first one that waits for work, and not one that its owner has
+    /// left. A kernel that offers does not sleep.
+    pub(crate) fn wake_one(&self) {
+        let members = self.members();
+        let waits = |home: &&Arc<Home>| home.late_since() == Ticks::MAX;
+        let is_woken = members.iter().filter(waits).any(|home| home.wake_if_asleep());
+        if !is_woken {
+            members.iter().any(|home| home.wake_if_asleep());
+        }
     }
 
     /// Takes an offer back. `None`: a kernel has taken it.

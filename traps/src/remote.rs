@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
+use crate::catch::catch_and_log;
 use crate::interrupt::{Interrupted, Panic, TaskError};
 use crate::reply::{Replied, Reply};
 use crate::task::{current, try_current};
@@ -111,8 +112,7 @@ impl<T> Visitor<T> {
             }
         })
         .await;
-        // Its drop, which may take long or panic, is a part of the task.
-        future.set(None);
+        catch_and_log("the drop of work for another kernel", || future.set(None));
         answer.send(outcome);
     }
 }

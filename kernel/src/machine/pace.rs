@@ -159,6 +159,11 @@ impl Pace {
         is_next.then_some(since)
     }
 
+    /// The moment of the last poll of the driver, or of the end of the last sleep.
+    pub(super) fn polled_at(&self) -> Ticks {
+        self.polled_at.get()
+    }
+
     /// Whether the last poll was so long ago that an event since then may be late.
     pub(super) fn is_poll_late(&self, now: Ticks) -> bool {
         now.since(self.polled_at.get()) >= self.late

@@ -106,6 +106,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             }
         }
         *self.messages.borrow_mut() = messages;
+        self.pass_offers_on();
+    }
+
+    /// Wakes another kernel for the offers that this one has no time to take: the wake that this
+    /// kernel got may have been for one.
+    fn pass_offers_on(&self) {
+        if self.local.has_offers() && (self.has_work() || !self.takes_offers()) {
+            self.local.pass_offers_on();
+        }
     }
 
     fn interrupt_main(&self, reason: Interrupted) {
@@ -234,9 +243,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if limit == Some(Duration::ZERO) {
             return self.poll_now();
         }
+        // Before the kernel shows that it sleeps.
+        let late_since = if self.takes_offers() { Ticks::MAX } else { Ticks::ZERO };
+        self.home().set_late_since(late_since);
         let may_block = self.home().fall_asleep() && !self.may_take_offer();
         let limit = if may_block { limit } else { Some(Duration::ZERO) };
-        self.home().set_late_since(Ticks::MAX);
         self.pulse.sleeps();
         let result = self.wait_for_events(limit);
         self.pulse.is_back();
@@ -246,6 +257,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.pace.put_off_poll();
         self.pace.note_sleep(now);
         self.note_batch();
+        self.pass_offers_on();
         result
     }
 
@@ -280,7 +292,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     fn may_take_offer(&self) -> bool {
-        self.local.has_offers() && !self.is_shutting_down()
+        self.local.has_offers() && self.takes_offers()
+    }
+
+    /// Whether the kernel goes on, and so may begin work of others.
+    fn takes_offers(&self) -> bool {
+        !self.is_shutting_down() && !self.is_stopped.get() && !self.is_main_over()
     }
 
     fn wait_for_events(&self, limit: Option<Duration>) -> io::Result<()> {

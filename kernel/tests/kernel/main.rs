@@ -12,6 +12,7 @@ mod helpers;
 mod inspect;
 mod interruption;
 mod kernels;
+mod late_offers;
 mod mended_waits;
 mod observed_wakes;
 mod offers;

@@ -21,9 +21,11 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Default)]
 pub(crate) struct ServerFigures {
     connections: Cell<u64>,
-    /// The addresses of the clients, by the tasks of their connections, and of the requests of
-    /// other kernels.
+    /// The addresses of the clients, by the tasks of their connections, which start those of the
+    /// requests.
     peers: RefCell<HashMap<TaskId, Peer>>,
+    /// Those of the requests of other kernels, by their tasks.
+    moved: RefCell<HashMap<TaskId, Peer>>,
     running: Cell<u64>,
     responses: [Cell<u64>; CLASSES.len()],
     unanswered: Cell<u64>,
@@ -49,16 +51,27 @@ impl ServerFigures {
         subtract(&self.connections);
     }
 
-    /// Shows a client's address to the tasks that this one starts, and to itself, until the guard
-    /// is dropped.
-    pub(crate) fn show_peer(self: Rc<Self>, task: TaskId, peer: Peer) -> ShownPeer {
-        self.peers.borrow_mut().insert(task, peer);
-        ShownPeer { figures: self, task }
+    /// Shows a client's address to the tasks that this one, of its connection, starts; until the
+    /// guard is dropped.
+    pub(crate) fn show_peer(self: Rc<Self>, connection: TaskId, peer: Peer) -> ShownPeer {
+        self.peers.borrow_mut().insert(connection, peer);
+        ShownPeer { figures: self, task: connection, is_moved: false }
     }
 
-    /// The address of the client to whom this task belongs.
-    pub(crate) fn peer(&self, task: TaskId) -> Option<Peer> {
-        self.peers.borrow().get(&task).cloned()
+    /// Shows a client's address to this task, of a request of another kernel.
+    pub(crate) fn show_moved_peer(self: Rc<Self>, task: TaskId, peer: Peer) -> ShownPeer {
+        self.moved.borrow_mut().insert(task, peer);
+        ShownPeer { figures: self, task, is_moved: true }
+    }
+
+    /// The address of the client of a connection, by its task.
+    pub(crate) fn peer(&self, connection: TaskId) -> Option<Peer> {
+        self.peers.borrow().get(&connection).cloned()
+    }
+
+    /// The address of the client of a request of another kernel, by its task.
+    pub(crate) fn moved_peer(&self, task: TaskId) -> Option<Peer> {
+        self.moved.borrow().get(&task).cloned()
     }
 
     pub(crate) fn task_began(&self) {
@@ -90,15 +103,17 @@ impl ServerFigures {
     }
 }
 
-/// Made by [`ServerFigures::show_peer`].
+/// Made by [`ServerFigures::show_peer`] and [`ServerFigures::show_moved_peer`].
 pub(crate) struct ShownPeer {
     figures: Rc<ServerFigures>,
     task: TaskId,
+    is_moved: bool,
 }
 
 impl Drop for ShownPeer {
     fn drop(&mut self) {
-        let peer = self.figures.peers.borrow_mut().remove(&self.task);
+        let peers = if self.is_moved { &self.figures.moved } else { &self.figures.peers };
+        let peer = peers.borrow_mut().remove(&self.task);
         drop(peer);
     }
 }

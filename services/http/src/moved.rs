@@ -34,8 +34,9 @@ pub(crate) struct Moved {
     hint: SizeHint,
 }
 
-/// Takes the first part of an answer's body along, and sends the others.
-pub(crate) async fn send_body<B>(response: Response<B>) -> Response<Moved>
+/// Takes the first part of an answer's body along, and sends the others. A body that is not read is
+/// not asked.
+pub(crate) async fn send_body<B>(response: Response<B>, is_unread: bool) -> Response<Moved>
 where
     B: Body + 'static,
     B::Error: Into<BoxError>,
@@ -43,7 +44,7 @@ where
     let (head, body) = response.into_parts();
     let mut body = Box::pin(body);
     let mut moved = Moved { first: None, rest: None, hint: body.size_hint() };
-    let mut has_more = !body.is_end_stream();
+    let mut has_more = !is_unread && !body.is_end_stream();
     if has_more {
         let first = poll_fn(|cx| Poll::Ready(poll_part(body.as_mut(), cx))).await;
         has_more = match first {

@@ -27,6 +27,6 @@ pub fn peer<A: Clone + 'static>() -> Option<A> {
     let figures = figures::of_kernel::<ServerFigures>();
     // The connection has started the request's task, unless that answers for another kernel.
     let connection = task.parent().and_then(|connection| figures.peer(connection));
-    let peer = connection.or_else(|| figures.peer(task.id()))?;
+    let peer = connection.or_else(|| figures.moved_peer(task.id()))?;
     peer.downcast_ref::<A>().cloned()
 }

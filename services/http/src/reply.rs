@@ -49,6 +49,11 @@ impl Drop for Sending {
     }
 }
 
+/// Whether hyper does not ask the body of this answer for its parts.
+pub(crate) fn has_no_body(method: &Method, status: StatusCode) -> bool {
+    method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
 pin_project_lite::pin_project! {
     /// The body of a response.
     pub(crate) struct Reply<B> {
@@ -95,9 +100,7 @@ impl<B: Body> Reply<B> {
         method: &Method,
         requests: &Rc<Requests>,
     ) -> Response<Self> {
-        // hyper does not ask these for their parts.
-        let has_no_body = method == Method::HEAD
-            || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let has_no_body = has_no_body(method, response.status());
         response.map(|source| {
             let sending = Sending::new(requests, has_no_body || source.is_end_stream());
             Self { source, sending }

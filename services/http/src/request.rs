@@ -110,11 +110,14 @@ where
 {
     let connection = try_current().map(|task| task.id());
     let peer = connection.and_then(|connection| place.requests.figures.peer(connection));
-    place.line.set_offered(true);
-    let there = move |request| answer(replicas, request, peer);
+    let line = place.line.clone();
+    line.set_offered(true);
+    let there = move |request| {
+        line.set_offered(false);
+        answer(replicas, request, peer)
+    };
     let here = |claim| async move {
         let RequestGuard { requests, line } = &place;
-        line.set_offered(false);
         let request = match claim {
             Claim::Here(request) => request,
             Claim::There(taken) => match taken.output().await {
@@ -122,6 +125,7 @@ where
                 Err(request) => request,
             },
         };
+        line.set_offered(false);
         Ok(Reply::own(call(service, request).await?, &line.method, requests))
     };
     Builder::new().name(REQUEST_NAME).offer(request, there, here)

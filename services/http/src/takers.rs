@@ -23,6 +23,7 @@ use crate::BoxError;
 use crate::figures::{Peer, ServerFigures};
 use crate::incoming::Incoming;
 use crate::moved::{Moved, send_body};
+use crate::reply::has_no_body;
 
 /// A service of the current kernel, among the [`Replicas`] of its listener.
 type Taker = Rc<dyn Answer>;
@@ -51,7 +52,7 @@ pub(crate) async fn answer(
 ) -> Result<Result<Response<Moved>, BoxError>, Request<Incoming>> {
     let Some(taker) = replicas.here::<Taker>() else { return Err(request) };
     let figures = figures::of_kernel::<ServerFigures>();
-    let _peer = peer.map(|peer| figures.show_peer(current().id(), peer));
+    let _peer = peer.map(|peer| figures.show_moved_peer(current().id(), peer));
     Ok(taker.answer(request).await)
 }
 
@@ -73,7 +74,12 @@ where
 {
     fn answer(&self, request: Request<Incoming>) -> Answered {
         let service = self.0.clone();
-        Box::pin(async move { Ok(send_body(call(service, request).await?).await) })
+        Box::pin(async move {
+            let method = request.method().clone();
+            let response = call(service, request).await?;
+            let is_unread = has_no_body(&method, response.status());
+            Ok(send_body(response, is_unread).await)
+        })
     }
 }
 

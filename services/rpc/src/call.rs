@@ -25,6 +25,8 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -189,10 +191,11 @@ impl Running {
     }
 }
 
-/// The task of a call. The interceptors run around the handler unless they do so on another kernel.
-pub(crate) async fn handle(end: EndOfCall, handler: Handler, is_intercepted: bool) {
+/// The task of a call. For one that is answered on another kernel, the interceptors run there, and
+/// the deadline is kept there.
+pub(crate) async fn handle(end: EndOfCall, handler: Handler, is_moved: bool) {
     let info = end.running.info.clone();
-    in_call(&info, answer(end, handler, is_intercepted)).await;
+    in_call(&info, answer(end, handler, is_moved)).await;
 }
 
 /// A call on its way to another kernel.
@@ -205,13 +208,30 @@ pub(crate) struct MovedCall {
     pub(crate) trace: Option<TraceContext>,
     pub(crate) codec: Codec,
     pub(crate) arguments: Vec<u8>,
+    pub(crate) span: Span,
+    /// Set by the kernel that answers, when the service's own handler begins.
+    pub(crate) is_begun: Arc<AtomicBool>,
+}
+
+/// The end of a call on the kernel that answers it for another one.
+struct EndThere {
+    running: Rc<Running>,
+    is_begun: Arc<AtomicBool>,
+}
+
+impl Drop for EndThere {
+    fn drop(&mut self) {
+        self.running.has_ended.set(true);
+        self.is_begun.store(self.running.is_begun.get(), Ordering::Release);
+    }
 }
 
 /// Answers a call of another kernel with the server of this one.
 pub(crate) async fn answer_of_other(replicas: Replicas, call: MovedCall) -> MovedAnswer {
     let Some(core) = replicas.here::<Rc<Core>>() else { return MovedAnswer::NotBegun };
     let Some(offer) = core.find(call.method) else { return MovedAnswer::NotBegun };
-    let MovedCall { method: _, id, peer, deadline, metadata, trace, codec, arguments } = call;
+    let MovedCall { id, peer, deadline, metadata, trace, codec, arguments, span, is_begun, .. } =
+        call;
     let read = ArgumentReader::new(codec, &arguments).and_then(|reader| offer.call(reader));
     let handler = match read {
         Ok(handler) => handler,
@@ -220,9 +240,24 @@ pub(crate) async fn answer_of_other(replicas: Replicas, call: MovedCall) -> Move
     let (method, peer) = (offer.method, Rc::new(peer));
     let info = Rc::new(CallInfo { method, id, peer, deadline, metadata, trace });
     let running = Running::new(info.clone(), false, Vec::new());
-    let handler = core.intercepted(&running, handler);
-    let answer = in_call(&info, handler).await;
-    running.has_ended.set(true);
+    let end = EndThere { running: running.clone(), is_begun };
+    let mut handler = core.intercepted(&running, handler);
+    let in_span = poll_fn(|cx| {
+        let _entered = span.enter();
+        handler.as_mut().poll(cx)
+    });
+    // The connection's kernel may be late: the deadline is kept here.
+    let answer = in_call(&info, async {
+        match deadline.is_never() {
+            true => Some(in_span.await),
+            false => timeout_at(deadline, in_span).grace(core.options.grace).await.ok(),
+        }
+    });
+    let answer = answer.await;
+    drop(end);
+    let Some(answer) = answer else {
+        return MovedAnswer::Failure(Failure::Ended, OVERDUE.to_owned());
+    };
     match answer.0 {
         Given::Failure(failure, text) => MovedAnswer::Failure(failure, text),
         Given::Value(value) => {
@@ -246,13 +281,17 @@ async fn in_call<F: Future>(info: &Rc<CallInfo>, work: F) -> F::Output {
 }
 
 /// Runs a handler, and answers its call.
-async fn answer(end: EndOfCall, handler: Handler, is_intercepted: bool) {
+async fn answer(end: EndOfCall, handler: Handler, is_moved: bool) {
     let (core, running) = (end.session.core().clone(), end.running.clone());
     let grace = core.options.grace;
     let span = end.span.clone();
-    let (handler, is_begun) = (Some(handler), is_intercepted);
+    let (handler, is_begun) = (Some(handler), is_moved);
     let mut body = Caught { handler, is_begun, core, running: running.clone(), span };
-    match until_deadline(&running, grace, &mut body).await {
+    let ended = match is_moved {
+        true => Some((&mut body).await),
+        false => until_deadline(&running, grace, &mut body).await,
+    };
+    match ended {
         Some(Ok(answer)) => end.answer(answer),
         Some(Err(panic)) => end.panicked(&panic),
         None => {
@@ -368,6 +407,10 @@ pub(crate) struct EndOfCall {
 }
 
 impl EndOfCall {
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
     pub(crate) fn new(
         session: Rc<Session>,
         running: Rc<Running>,

@@ -9,6 +9,8 @@
 //! their listeners, where each enters its core.
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pikake_traps::{Taken, TaskError};
 
@@ -28,23 +30,24 @@ pub(crate) enum MovedAnswer {
 }
 
 /// A handler that waits for the answer of another kernel. If that has not begun the call, `own`
-/// does. `set_begun` notes whether the call has begun.
+/// does. `is_begun` tells whether the call has begun there, and `set_begun` notes it here.
 pub(crate) fn moved(
     taken: Taken<MovedAnswer>,
+    is_begun: Arc<AtomicBool>,
     set_begun: impl Fn(bool) + 'static,
     own: Handler,
 ) -> Handler {
     Box::pin(async move {
+        // Unless the other kernel says otherwise.
         set_begun(true);
-        match taken.outcome().await {
+        let outcome = taken.outcome().await;
+        set_begun(is_begun.load(Ordering::Acquire));
+        match outcome {
             Ok(MovedAnswer::Value { bytes, is_error }) => {
                 Answer(Given::Value(Box::new(Encoded { bytes, is_error })))
             }
             Ok(MovedAnswer::Failure(failure, text)) => Answer(Given::Failure(failure, text)),
-            Ok(MovedAnswer::NotBegun) => {
-                set_begun(false);
-                own.await
-            }
+            Ok(MovedAnswer::NotBegun) => own.await,
             Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
             Err(error) => Answer(Given::Failure(Failure::Ended, error.to_string())),
         }

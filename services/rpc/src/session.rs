@@ -19,6 +19,8 @@ use std::future::pending;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pikake_net::{Closing, Read};
@@ -449,10 +451,21 @@ impl Session {
         let task = match self.core.replicas.as_ref().filter(|_| is_movable && should_offer()) {
             Some(replicas) => {
                 let CallInfo { id, peer, deadline, metadata, trace, .. } = (*running.info).clone();
+                let is_begun = Arc::<AtomicBool>::default();
                 let (method, arguments) = (request.method, arguments.to_vec());
                 let peer = (*peer).clone();
-                let call =
-                    MovedCall { method, id, peer, deadline, metadata, trace, codec, arguments };
+                let call = MovedCall {
+                    method,
+                    id,
+                    peer,
+                    deadline,
+                    metadata,
+                    trace,
+                    codec,
+                    arguments,
+                    span: end.span().clone(),
+                    is_begun: is_begun.clone(),
+                };
                 let (replicas, core, running) =
                     (replicas.clone(), self.core.clone(), running.clone());
                 let there = move |call| answer_of_other(replicas, call);
@@ -465,7 +478,7 @@ impl Session {
                                 move |is_begun| running.is_begun.set(is_begun)
                             };
                             let own = async move { core.intercepted(&running, handler).await };
-                            let handler = moved(taken, set_begun, Box::pin(own));
+                            let handler = moved(taken, is_begun, set_begun, Box::pin(own));
                             handle(end, handler, true).await;
                         }
                     }

@@ -213,7 +213,7 @@ impl TaskRef {
             if self.is_ended() {
                 return;
             }
-            if !self.was_stepped() {
+            if self.cause().is_none() && self.ends_unbegun() {
                 return local.kernel().abort(self, TaskError::Cancelled(reason));
             }
             if self.cause().is_some() {

@@ -18,7 +18,9 @@ use std::task::Context;
 use super::flags::{Exit, Flags};
 use super::locals::LocalKey;
 use super::sub_wait::List;
-use super::{Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, allocate, end_local_side, fill};
+use super::{
+    Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, Withdraw, allocate, end_local_side, fill,
+};
 use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
@@ -139,6 +141,19 @@ impl TaskRef {
     #[inline]
     fn cold_if_any(&self) -> Option<&Cold> {
         self.own().cold.get().map(Box::as_ref)
+    }
+
+    /// Notes that the task offers its work.
+    pub(crate) fn set_offer(&self, offer: Rc<dyn Withdraw>) {
+        let is_first = self.cold().offer.set(offer).is_ok();
+        debug_assert!(is_first, "a task offers its work once");
+    }
+
+    /// Whether the task is dropped when it is asked to end: nothing of it has begun. Its work is
+    /// then withdrawn.
+    pub(crate) fn ends_unbegun(&self) -> bool {
+        let offer = self.cold_if_any().and_then(|cold| cold.offer.get());
+        !self.was_stepped() && offer.is_none_or(|offer| offer.withdraw())
     }
 
     /// The request to end, once there was one.

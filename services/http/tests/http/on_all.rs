@@ -157,7 +157,7 @@ fn address_in_use_is_an_error() {
 /// them all.
 #[pikake::sim(seeds = 20, threads = 3)]
 async fn simulated_kernels_serve_and_end_together() {
-    const REQUESTS: usize = 40;
+    const REQUESTS: usize = 150;
     let begun = Arc::<AtomicUsize>::default();
     let counted = begun.clone();
     let server = spawn(serve_on_all("127.0.0.1:80", &other_kernels(), move |listener| {
