@@ -510,7 +510,6 @@ on_every_kernel! {
         endless_yields_starve_no_task
         pending_cancel_skips_calls_that_do_not_suspend
         a_cancel_carries_its_reason
-        shutdown_cancels_newest_first
         shutdown_drops_tasks_after_the_grace
     }
     in_any_order {
@@ -535,5 +534,8 @@ on_every_kernel! {
         pending_cancel_interrupts_every_wait_that_suspends
         a_pending_timeout_is_gone_with_its_scope
         interruption_in_an_io_error_forbids_retry
+    }
+    of_the_main_task {
+        shutdown_cancels_newest_first
     }
 }

@@ -29,8 +29,8 @@ async fn drain<F: Future>(world: &World, children: impl IntoIterator<Item = F>) 
 }
 
 /// Two children of a set wait until the deadline, and then roll back.
-fn assert_children_roll_back<R: Runner>(wait: impl AsyncFn() -> String) {
-    let events = R::run(async |world| {
+fn assert_children_roll_back<R: Runner>(wait: impl AsyncFn() -> String + 'static) {
+    let events = R::run(async move |world| {
         let child = async |name| {
             world.note(format_args!("{name} waits: {}", wait().await));
             world.note(format_args!("{name} rolls back: {}", describe(sleep(ms(5)).await)));

@@ -209,7 +209,7 @@ async fn leaves(world: &World, how: Leaves, queue: &Rc<WaitQueue>) {
 
 /// Lets somebody who waits for three permits leave, while two are free and others wait behind.
 fn leaves_those_behind<R: Runner>(how: Leaves, noted: &[&str]) {
-    let events = R::run(async |world| {
+    let events = R::run(async move |world| {
         let queue = queue(2);
         let behind = async {
             yield_now().await.unwrap();
@@ -344,7 +344,7 @@ fn a_grant_dropped_with_its_scope_goes_on<R: Runner>() {
 /// The task is interrupted and has its permits in one step, in either order.
 fn a_grant_beats_a_cancel_of_its_step<R: Runner>() {
     for cancel_first in [true, false] {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let queue = queue(0);
             let task = spawn({
                 let (world, queue) = (world.clone(), queue.clone());
@@ -593,14 +593,15 @@ fn permits_of_a_dropped_trap_await_serve<R: Runner>() {
 /// Leaves two waits in a queue whose kernel ends: one that has been granted two permits, and one
 /// that waits.
 fn outlived<R: Runner>(queue: &Rc<WaitQueue>) -> [Taking; 2] {
-    let left = RefCell::new(Vec::new());
-    R::run(async |_| {
+    let left = Rc::new(RefCell::new(Vec::new()));
+    let (queue, waits) = (queue.clone(), left.clone());
+    R::run(async move |_| {
         for _ in 0..2 {
-            let wait = begun(queue, 2).await;
-            left.borrow_mut().push(wait);
+            let wait = begun(&queue, 2).await;
+            waits.borrow_mut().push(wait);
         }
         queue.give(3);
-        assert_eq!(counts(queue), (1, 2, 1));
+        assert_eq!(counts(&queue), (1, 2, 1));
     });
     <[Taking; 2]>::try_from(left.take()).ok().expect("two waits")
 }
@@ -634,7 +635,7 @@ fn another_kernel_has_what_an_ended_one_granted<R: Runner>() {
         if is_forgotten {
             std::mem::forget(left.take());
         }
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let tasks = [taker(&world, "two", &queue, 2), taker(&world, "four", &queue, 4)];
             yield_now().await.unwrap();
             assert_eq!(counts(&queue), (1, 0, 1));
@@ -651,9 +652,10 @@ fn another_kernel_has_what_an_ended_one_granted<R: Runner>() {
 }
 
 fn permits_survive_their_queues_kernels<R: Runner>() {
-    let queue = queue(1);
+    let kept = queue(1);
     for round in 0..3 {
-        let events = R::run(async |world| {
+        let queue = kept.clone();
+        let events = R::run(async move |world| {
             let tasks = ["one", "other"].map(|name| taker(&world, name, &queue, 1));
             sleep(ms(1)).await.unwrap();
             assert_eq!(counts(&queue), (0, 0, 1), "in round {round}");
@@ -664,7 +666,7 @@ fn permits_survive_their_queues_kernels<R: Runner>() {
             queue.give(1);
         });
         assert_eq!(events, ["0 one: ok", "1 other: ok"]);
-        assert_eq!(counts(&queue), (1, 0, 0));
+        assert_eq!(counts(&kept), (1, 0, 0));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs the body of a case on one of the kernels, and returns the events that it noted.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,8 +14,8 @@ use std::time::Duration;
 use pikake::kernel::POLL_EVERY_STEPS;
 use pikake::sim::{Schedule, Sim, busy_for};
 use pikake::time::{ManualClock, Ticks, clock_rate, now};
-use pikake::traps::door;
-use pikake::{Kernel, KernelHandle, TaskError, task};
+use pikake::traps::{KernelId, door};
+use pikake::{Kernel, KernelHandle, TaskError, current, task};
 
 use crate::api::{Api, Model, Pikake};
 use crate::{model, reference};
@@ -76,16 +77,17 @@ pub(crate) trait Runner {
     type Api: Api;
 
     /// Runs a body as the main task, then shuts the kernel down and checks that nothing is left.
-    fn outcome<F: Future>(
-        body: impl FnOnce(World) -> F,
+    fn outcome<F: Future<Output: Send> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
     ) -> (Result<F::Output, TaskError>, Vec<String>);
 
     /// The events that a body noted.
-    fn run<'a, F: Future<Output = ()> + 'a>(body: impl FnOnce(World) -> F + 'a) -> Vec<String> {
+    fn run<F: Future<Output = ()> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
+    ) -> Vec<String> {
         // Boxed, so that a kernel is compiled once for all cases.
-        type Boxed<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-        let body: Box<dyn FnOnce(World) -> Boxed<'a> + 'a> =
-            Box::new(|world| Box::pin(body(world)));
+        type Boxed = Pin<Box<dyn Future<Output = ()>>>;
+        let body: Box<dyn FnOnce(World) -> Boxed> = Box::new(|world| Box::pin(body(world)));
         match Self::outcome(body) {
             (Ok(()), events) => events,
             (Err(TaskError::Panicked(panic)), _) => resume_unwind(panic.into_payload()),
@@ -100,8 +102,8 @@ pub(crate) struct Real;
 impl Runner for Real {
     type Api = Pikake;
 
-    fn outcome<F: Future>(
-        body: impl FnOnce(World) -> F,
+    fn outcome<F: Future<Output: Send> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
         let clock = ManualClock::auto();
         let kernel = Kernel::builder().clock(clock.clone()).build().expect("a kernel");
@@ -135,8 +137,8 @@ pub(crate) struct Reference;
 impl Runner for Reference {
     type Api = Pikake;
 
-    fn outcome<F: Future>(
-        body: impl FnOnce(World) -> F,
+    fn outcome<F: Future<Output: Send> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
         let kernel = Rc::new(reference::Reference::new());
         let world = World::new({
@@ -156,8 +158,8 @@ pub(crate) struct Modelled;
 impl Runner for Modelled {
     type Api = Model;
 
-    fn outcome<F: Future>(
-        body: impl FnOnce(World) -> F,
+    fn outcome<F: Future<Output: Send> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
         let world = World { time: model::now, ..World::new(model::stall) };
         let outcome = model::run(body(world.clone()));
@@ -177,25 +179,86 @@ thread_local! {
 impl Runner for Simulated {
     type Api = Pikake;
 
-    fn outcome<F: Future>(
-        body: impl FnOnce(World) -> F,
+    fn outcome<F: Future<Output: Send> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
-        let (seed, schedule) = DRAWN.get();
-        let mut sim = Sim::new(seed);
-        sim.schedule(schedule).step_cost(Duration::ZERO).tolerate_panics();
-        if schedule == Schedule::Fifo {
-            sim.steps_per_turn(POLL_EVERY_STEPS);
-        }
         let world = World::new(busy_for);
-        match sim.run_here("main", body(world.clone())) {
+        match drawn_sim().run_here("main", body(world.clone())) {
             Ok(ran) => (ran.outcome, world.events.take()),
             Err(failure) => panic!("{failure}"),
         }
     }
 }
 
+/// A host of two kernels, as [`Simulated`]. The body is work that either of them may begin.
+pub(crate) struct Taken;
+
+thread_local! {
+    /// The body and its world, which cross to the kernel that begins it: another one of this
+    /// thread.
+    static BODY: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+    /// How often a body has begun at home, and elsewhere.
+    static BEGUN: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+}
+
+impl Runner for Taken {
+    type Api = Pikake;
+
+    fn outcome<F: Future<Output: Send> + 'static>(
+        body: impl FnOnce(World) -> F + 'static,
+    ) -> (Result<F::Output, TaskError>, Vec<String>) {
+        fn make<B: FnOnce(World) -> F + 'static, F>(
+            _: &B,
+        ) -> impl FnOnce(KernelId) -> F + Send + use<B, F> {
+            |home| {
+                let body = BODY.take().expect("a body begins once").downcast::<(B, World)>();
+                let (body, world) = *body.expect("it is the body of this run");
+                let [at_home, elsewhere] = BEGUN.get();
+                let is_home = current().kernel() == home;
+                BEGUN.set([at_home + usize::from(is_home), elsewhere + usize::from(!is_home)]);
+                body(world)
+            }
+        }
+        let make = make(&body);
+        let world = World::new(busy_for);
+        let events = world.events.clone();
+        BODY.set(Some(Box::new((body, world))));
+        let outcome = Rc::new(RefCell::new(None));
+        let (noted, make) = (outcome.clone(), RefCell::new(Some(make)));
+        let mut sim = drawn_sim();
+        sim.client("main", move || {
+            let (noted, make) = (noted.clone(), make.take().expect("the host starts once"));
+            async move {
+                let home = current().kernel();
+                let outcome = task::spawn_anywhere(move || make(home)).await;
+                *noted.borrow_mut() = Some(outcome);
+            }
+        });
+        sim.kernels("main", 2);
+        if let Err(failure) = sim.run() {
+            panic!("{failure}");
+        }
+        let outcome = outcome.take().expect("the main task has ended");
+        (outcome, events.take())
+    }
+}
+
+/// A simulated world by the seed and in the order of [`drawn`].
+fn drawn_sim() -> Sim {
+    let (seed, schedule) = DRAWN.get();
+    let mut sim = Sim::new(seed);
+    sim.schedule(schedule).step_cost(Duration::ZERO).tolerate_panics();
+    if schedule == Schedule::Fifo {
+        sim.steps_per_turn(POLL_EVERY_STEPS);
+    }
+    sim
+}
+
 /// The number of seeds for each case and each order of tasks.
 pub(crate) const SEEDS: u64 = 64;
+
+/// The number of seeds on two kernels, about half of which move the case.
+const TAKEN_SEEDS: u64 = 16;
 
 /// The orders of tasks of a case on the simulated kernel.
 pub(crate) const IN_ORDER: &[Schedule] = &[Schedule::Fifo];
@@ -223,12 +286,22 @@ pub(crate) fn by_seed(schedules: &[Schedule], case: fn()) {
     }
 }
 
+/// As [`by_seed`], for work of two kernels: each of them begins some bodies.
+pub(crate) fn by_seed_taken(schedules: &[Schedule], case: fn()) {
+    BEGUN.set([0; 2]);
+    for schedule in schedules {
+        (0..TAKEN_SEEDS).for_each(|seed| drawn(seed, *schedule, case));
+    }
+    assert!(BEGUN.get().iter().all(|count| *count > 0), "{:?}", BEGUN.get());
+}
+
 /// Declares the tests of a file's cases, each on every kernel. `with_sockets` leaves out the
 /// reference kernel. `by_one_seed`, for large cases, does so too, and uses one seed.
 ///
 /// On the simulated kernel a case must note the same events by every seed. `in_order` keeps tasks
 /// in the order in which they became ready, as on the other kernels; `in_any_order` tries other
-/// orders.
+/// orders. Both also run as work that another kernel may begin ([`Taken`]), unless they are
+/// `of_the_main_task`, whose end is that of its kernel.
 macro_rules! on_every_kernel {
     (by_one_seed { $($case:ident)* }) => {
         mod real {
@@ -240,14 +313,21 @@ macro_rules! on_every_kernel {
             $(#[test] fn $case() { drawn(0, IN_ORDER[0], super::$case::<Simulated>); })*
         }
     };
-    (with_sockets $(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?) => {
+    (
+        with_sockets $(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?
+        $(of_the_main_task { $($main:ident)* })?
+    ) => {
         mod real {
+            $($(#[test] fn $main() { super::$main::<crate::runner::Real>(); })*)?
             $($(#[test] fn $ordered() { super::$ordered::<crate::runner::Real>(); })*)?
             $($(#[test] fn $any() { super::$any::<crate::runner::Real>(); })*)?
         }
         mod simulated {
             use crate::runner::{self, Simulated, by_seed};
 
+            $($(#[test] fn $main() {
+                by_seed(runner::IN_ORDER, super::$main::<Simulated>);
+            })*)?
             $($(#[test] fn $ordered() {
                 by_seed(runner::IN_ORDER, super::$ordered::<Simulated>);
             })*)?
@@ -255,12 +335,27 @@ macro_rules! on_every_kernel {
                 by_seed(runner::IN_ANY_ORDER, super::$any::<Simulated>);
             })*)?
         }
+        mod taken {
+            use crate::runner::{self, Taken, by_seed_taken};
+
+            $($(#[test] fn $ordered() {
+                by_seed_taken(runner::IN_ORDER, super::$ordered::<Taken>);
+            })*)?
+            $($(#[test] fn $any() {
+                by_seed_taken(runner::IN_ANY_ORDER, super::$any::<Taken>);
+            })*)?
+        }
     };
-    ($(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?) => {
+    (
+        $(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?
+        $(of_the_main_task { $($main:ident)* })?
+    ) => {
         crate::runner::on_every_kernel! {
             with_sockets $(in_order { $($ordered)* })? $(in_any_order { $($any)* })?
+            $(of_the_main_task { $($main)* })?
         }
         mod reference {
+            $($(#[test] fn $main() { super::$main::<crate::runner::Reference>(); })*)?
             $($(#[test] fn $ordered() { super::$ordered::<crate::runner::Reference>(); })*)?
             $($(#[test] fn $any() { super::$any::<crate::runner::Reference>(); })*)?
         }

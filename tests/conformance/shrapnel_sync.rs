@@ -98,7 +98,7 @@ fn sorted(mut events: Vec<String>) -> Vec<String> {
 
 fn a_mutex_reaches_the_sixth<R: Runner>() {
     for (when, expected) in ONE_AT_A_TIME {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let mutex = Rc::new(Mutex::new(()));
             let held = mutex.lock().await.unwrap();
             let wait = |_| {
@@ -176,7 +176,7 @@ fn a_mutex_says_whether_it_can_be_taken<R: Runner>() {
 
 fn permits_reach_the_sixth<R: Runner>() {
     for (when, expected) in ONE_AT_A_TIME {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let semaphore = Rc::new(Semaphore::new(0));
             let wait = |_| {
                 let semaphore = semaphore.clone();
@@ -196,7 +196,7 @@ fn permits_reach_the_sixth<R: Runner>() {
 /// get the permit, each from the one before.
 fn a_release_to_interrupted_waiters_is_not_lost<R: Runner>() {
     for (had_a_step, answer, left_alone) in [(true, "0 cancelled", 1), (false, "0 ok", 0)] {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let semaphore = Rc::new(Semaphore::new(0));
             let waiters: Vec<_> = (0..SOME)
                 .map(|_| {
@@ -244,7 +244,7 @@ fn a_large_request_precedes_later_small_ones<R: Runner>() {
 
 fn a_zero_count_wakes_all_uninterrupted_waiters<R: Runner>() {
     for (when, expected) in ALL_AT_ONCE {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let group = Rc::new(WaitGroup::new());
             group.up(1);
             let wait = |_| {
@@ -282,7 +282,7 @@ fn a_count_is_awaited_until_zero<R: Runner>() {
 
 fn a_notification_reaches_the_sixth<R: Runner>() {
     for (when, expected) in ONE_AT_A_TIME {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let shared = Rc::new((Mutex::new(()), Condvar::new()));
             let wait = |_| {
                 let shared = shared.clone();
@@ -328,7 +328,7 @@ fn a_read_write_lock_reaches_the_sixth<R: Runner>() {
     for (held_by_a_writer, wait_to_write) in [(true, true), (true, false), (false, true)] {
         let answers = if wait_to_write { ONE_AT_A_TIME } else { ALL_AT_ONCE };
         for (when, expected) in answers {
-            let events = R::run(async |world| {
+            let events = R::run(async move |world| {
                 let lock = Rc::new(RwLock::new(()));
                 let (mut reads, mut writes) = (None, None);
                 if held_by_a_writer {
@@ -356,7 +356,7 @@ fn a_read_write_lock_reaches_the_sixth<R: Runner>() {
 
 fn readers_behind_writers_that_are_interrupted_go_on<R: Runner>() {
     for (when, expected) in ONE_AT_A_TIME {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let lock = Rc::new(RwLock::new(()));
             // The five want to write; the sixth wants to read, and may when the five have left.
             let mut reads = Some(lock.try_read().unwrap());

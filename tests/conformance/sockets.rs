@@ -323,7 +323,7 @@ fn a_reader_returns_close_or_cancel_whichever_first<R: Runner>() {
 
 fn a_close_beats_a_cancel_of_its_step<R: Runner>() {
     for close_first in [true, false] {
-        let events = R::run(async |world| {
+        let events = R::run(async move |world| {
             let (mine, _theirs) = UnixStream::pair().unwrap();
             let mine = Rc::new(mine);
             let reader = reader(&world, &mine);
