@@ -65,7 +65,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// to end.
     #[inline(never)]
     fn end_or_forget(&self, task: &TaskRef) {
+        let is_aborted = |(aborted, _): &(TaskRef, TaskError)| aborted.id() == task.id();
         match self.local.drop_reason(task) {
+            // The task ends before the next step, with the outcome of its abort.
+            Some(_) if self.aborted.borrow().iter().any(is_aborted) => {}
             Some(why) => self.end(task, TaskError::Cancelled(why)),
             None => self.forget(task),
         }

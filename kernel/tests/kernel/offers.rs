@@ -338,3 +338,22 @@ fn group_owns_its_work() {
         assert_ne!(ends.try_recv().unwrap(), here());
     });
 }
+
+/// A cancel that comes after the panic, and before the task at home has seen it.
+#[test]
+fn panic_of_work_beats_a_later_cancel() {
+    pikake::run(async {
+        let kernels = Kernels::start(1).unwrap();
+        let (task, _) = taken(|begun| async move {
+            begun.send(here()).unwrap();
+            panic!("as it must be");
+        });
+        let task: Task<()> = task;
+        // The other kernel has ended its step of the work, and this one steps no task meanwhile.
+        let (ended, ends) = channel();
+        kernels.handles().remove(0).call_there(Box::new(move || ended.send(()).unwrap())).unwrap();
+        ends.recv_timeout(Duration::from_secs(60)).unwrap();
+        task.request_cancel("too late");
+        assert!(matches!(task.await, Err(TaskError::Panicked(_))));
+    });
+}
