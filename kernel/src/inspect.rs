@@ -49,7 +49,8 @@ use pikake_traps::inspect::record_current_kernel;
 use pikake_traps::{KernelHandle, KernelId};
 
 pub use pikake_traps::inspect::{
-    KernelFigures, TaskFigures, TaskPage, kernel_figures, task_figures, tasks_from, time_steps,
+    KernelFigures, PeerFigures, TaskFigures, TaskPage, kernel_figures, task_figures, tasks_from,
+    time_steps,
 };
 
 pub use crate::profile::StepRow;

@@ -7,6 +7,7 @@
 mod contract;
 mod inspect;
 mod pace;
+mod recent_max;
 mod show;
 mod shutdown;
 mod steps;

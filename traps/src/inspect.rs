@@ -7,7 +7,7 @@
 
 use crate::cell::reference::TaskRef;
 use crate::door;
-pub use crate::inspect_trait::{Inspect, KernelFigures, TaskFigures, TaskPage};
+pub use crate::inspect_trait::{Inspect, KernelFigures, PeerFigures, TaskFigures, TaskPage};
 
 /// Calls `work` with the current kernel, if it can be looked into.
 #[track_caller]

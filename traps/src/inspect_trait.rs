@@ -64,6 +64,20 @@ pub struct TaskFigures {
     pub since: Duration,
 }
 
+/// The figures of a kernel beside its [`Peers`](crate::Peers).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PeerFigures {
+    /// How late the kernel is: the tasks that are ready may have waited for this long. Zero in a
+    /// kernel that was asleep.
+    pub late: Duration,
+    /// The most that the kernel was late in the last minute, or in up to two.
+    pub late_max: Duration,
+    /// The number of times that the kernel offered work to its peers.
+    pub offers_made: u64,
+    /// The number of its peers' offers that the kernel has taken.
+    pub offers_taken: u64,
+}
+
 /// The figures of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelFigures {
@@ -93,8 +107,10 @@ pub struct KernelFigures {
     pub messages: u64,
     /// The longest step that was timed.
     pub longest_step: Duration,
-    /// How late timers fired since the kernel records steps. Element `n` counts the timers that
+    /// How late *timers* fired since the kernel records steps. Element `n` counts the timers that
     /// were late by less than 2^n microseconds, and by at least half of that; the last element also
     /// those that were later.
     pub lateness: Vec<u64>,
+    /// How late *tasks* are stepped, and the offers; `None` in a kernel without peers.
+    pub peers: Option<PeerFigures>,
 }

@@ -34,7 +34,7 @@ use crate::inspect_trait::Inspect;
 use crate::interrupt::TaskError;
 use crate::kind::TrapKind;
 use crate::names::{KernelId, WaitKey};
-use crate::peers::Peers;
+use crate::peers::{OfferCounts, Peers};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
@@ -219,6 +219,7 @@ pub struct Local {
     pub(crate) wakers: Wakers,
     /// The kernels that this one belongs to. Set once, if at all.
     peers: OnceCell<Peers>,
+    pub(crate) offers: OfferCounts,
     /// What other files keep for the kernel: one value of a type.
     extensions: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -240,6 +241,7 @@ impl Local {
             generator: Cell::new(None),
             wakers: Wakers::default(),
             peers: OnceCell::new(),
+            offers: OfferCounts::default(),
             extensions: RefCell::default(),
         }
     }
@@ -261,7 +263,9 @@ impl Local {
         drop(self.peers.set(peers.clone()));
     }
 
-    pub(crate) fn peers(&self) -> Option<&Peers> {
+    /// The kernels that this one belongs to.
+    #[inline]
+    pub fn peers(&self) -> Option<&Peers> {
         self.peers.get()
     }
 

@@ -234,8 +234,10 @@ impl<W: Send + 'static, T: Send + 'static> Offer<W, T> {
         M: FnOnce(W) -> F + Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let (peers, from) =
-            door::with(|local| (local.peers().cloned().unwrap_or_default(), local.id()));
+        let (peers, from) = door::with(|local| {
+            local.count_offer();
+            (local.peers().cloned().unwrap_or_default(), local.id())
+        });
         let name = format!("{} of kernel {from}", name.unwrap_or("work"));
         let (remote, visitor) = Remote::new();
         let begun = Arc::new(Beginner::new());
@@ -384,8 +386,26 @@ impl Local {
     /// Begins the oldest offer of the kernel's [`Peers`], in a new task. Returns whether there was
     /// one. For the kernel, when it has no task to step.
     pub fn take_offer(&self) -> bool {
-        let offered = self.peers().and_then(Peers::take);
-        offered.map(Offered::begin).is_some()
+        let Some(offered) = self.peers().and_then(Peers::take) else { return false };
+        let taken = &self.offers.taken;
+        taken.set(taken.get() + 1);
+        offered.begin();
+        true
+    }
+
+    fn count_offer(&self) {
+        let made = &self.offers.made;
+        made.set(made.get() + 1);
+    }
+
+    /// The number of offers that the kernel has made.
+    pub fn offers_made(&self) -> u64 {
+        self.offers.made.get()
+    }
+
+    /// The number of its peers' offers that the kernel has taken.
+    pub fn offers_taken(&self) -> u64 {
+        self.offers.taken.get()
     }
 
     /// Wakes another kernel for the offers that this one has no time to take.

@@ -14,6 +14,7 @@ mod current;
 mod tests;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -66,6 +67,13 @@ struct Offers {
     map: BTreeMap<u64, Box<dyn Offered>>,
 }
 
+/// The offers that a kernel has made and taken.
+#[derive(Default)]
+pub(crate) struct OfferCounts {
+    pub(crate) made: Cell<u64>,
+    pub(crate) taken: Cell<u64>,
+}
+
 /// Work that has not begun.
 pub(crate) trait Offered: Send {
     /// Begins the work, in a task of the current kernel.
@@ -84,6 +92,11 @@ impl Peers {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<Home>>> {
         // No code that can panic runs under the lock, so the list behind a poisoned lock is whole.
         self.0.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether both have the same members, now and later.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether a member other than `own` is on time.

@@ -1,7 +1,7 @@
 //! Looking into the machine: pages of tasks, figures, and the recorder.
 
 use pikake_time::{Clock, Ticks};
-use pikake_traps::inspect::{Inspect, KernelFigures, TaskFigures, TaskPage};
+use pikake_traps::inspect::{Inspect, KernelFigures, PeerFigures, TaskFigures, TaskPage};
 use pikake_traps::{TaskId, TaskRef, WaitQueue};
 
 use crate::driver::Driver;
@@ -45,6 +45,7 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
             messages: self.message_count.get(),
             longest_step: self.clock.rate().duration_floor(self.pace.longest_step()),
             lateness: self.recorder.get().map(Recorder::lateness).unwrap_or_default(),
+            peers: self.local.has_peers().then(|| self.peer_figures()),
         }
     }
 
@@ -70,6 +71,17 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    fn peer_figures(&self) -> PeerFigures {
+        let (late, late_max) = self.pace.lateness(self.read_clock());
+        let rate = self.clock.rate();
+        PeerFigures {
+            late: rate.duration_floor(late),
+            late_max: rate.duration_floor(late_max),
+            offers_made: self.local.offers_made(),
+            offers_taken: self.local.offers_taken(),
+        }
+    }
+
     /// Makes the machine begin a new pass after the current step, so that steps are recorded or
     /// timed from then on.
     fn end_pass(&self) {

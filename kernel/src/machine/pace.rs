@@ -2,17 +2,23 @@
 //! although tasks are ready.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use pikake_time::{Clock, Ticks};
 use pikake_traps::LATE;
 
 use crate::builder::{POLL_EVERY, Settings};
+use crate::machine::recent_max::RecentMax;
 
 /// The number of steps between two readings of the clock, if nothing else reads the clock sooner.
 ///
 /// A step takes tens of nanoseconds. At this number a reading adds about a tenth of that to each
 /// step.
 const STEPS_PER_READING: u64 = 16;
+
+/// The time for which a kernel tells how late it was at most. Prometheus asks once a minute, or
+/// more often, and so misses none.
+const LATELY: Duration = Duration::from_secs(60);
 
 pub(super) struct Pace {
     last_reading: Cell<Ticks>,
@@ -37,6 +43,11 @@ pub(super) struct Pace {
     /// The number of the step of the last task that was ready at an earlier poll.
     batch_ends: Cell<u64>,
     late: u64,
+    /// The moment since which the tasks of the batch may have waited, in a kernel with peers;
+    /// [`Ticks::MAX`] if the kernel has slept since.
+    late_since: Cell<Ticks>,
+    /// How late the kernel was at the end of its batches.
+    late_max: RecentMax,
 }
 
 impl Pace {
@@ -57,6 +68,8 @@ impl Pace {
             polled_at: Cell::new(now),
             batch_ends: Cell::new(0),
             late: rate.ticks_ceil(LATE),
+            late_since: Cell::new(Ticks::MAX),
+            late_max: RecentMax::new(rate.ticks_ceil(LATELY)),
         }
     }
 
@@ -142,19 +155,28 @@ impl Pace {
         self.batch_ends.set(0);
     }
 
-    /// Notes that the kernel has slept until now.
+    /// Notes that the kernel has slept until now, or that its owner was away.
     pub(super) fn note_sleep(&self, now: Ticks) {
         self.polled_at.set(now);
+        self.late_since.set(Ticks::MAX);
+    }
+
+    /// How long the tasks that are ready may have waited, and the most of the last time, in ticks.
+    pub(super) fn lateness(&self, now: Ticks) -> (u64, u64) {
+        let late = now.since(self.late_since.get());
+        (late, late.max(self.late_max.get(now)))
     }
 
     /// Notes a poll of the driver, after which this number of tasks is ready. If those that were
     /// ready at an earlier poll have been stepped, returns the moment since which these may have
     /// waited: that of the poll before, for their events may be as old.
     pub(super) fn note_batch(&self, now: Ticks, last_step: u64, ready: u64) -> Option<Ticks> {
+        self.late_max.note(now, now.since(self.late_since.get()));
         let since = self.polled_at.replace(now);
         let is_next = last_step >= self.batch_ends.get();
         if is_next {
             self.batch_ends.set(last_step + ready);
+            self.late_since.set(since);
         }
         is_next.then_some(since)
     }

@@ -45,6 +45,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     #[inline]
     fn while_awake<R>(&self, work: impl FnOnce() -> R) -> R {
         self.pulse.is_back();
+        if self.local.has_peers() {
+            // The kernel was not run, so it is not late by that time.
+            self.pace.note_sleep(self.read_clock());
+        }
         let result = work();
         self.pulse.sleeps();
         result

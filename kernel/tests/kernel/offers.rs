@@ -7,8 +7,9 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use pikake::kernel::inspect::tasks_from;
+use pikake::kernel::inspect::{PeerFigures, kernel_figures, tasks_from};
 use pikake::task::{Builder, spawn_anywhere};
+use pikake::time::ManualClock;
 use pikake::traps::{Claim, Peers, note_panic_places};
 use pikake::{Kernel, Kernels, Task, TaskError, sleep, spawn, try_task_group, yield_now};
 
@@ -103,6 +104,69 @@ fn work_begins_on_all_kernels() {
     threads.sort_by_key(|id| format!("{id:?}"));
     threads.dedup();
     assert_eq!(threads.len(), 3);
+}
+
+fn figures() -> PeerFigures {
+    kernel_figures().peers.expect("the kernel has peers")
+}
+
+#[test]
+fn offers_are_counted_where_made_and_taken() {
+    let counts = |it: PeerFigures| (it.offers_made, it.offers_taken);
+    pikake::run(async {
+        assert_eq!(kernel_figures().peers, None);
+        let kernels = Kernels::start(1).unwrap();
+        let (task, _) = taken(|begun| async move { begun.send(here()).unwrap() });
+        task.await.unwrap();
+        let other = kernels.handles()[0].call(|| async { figures() }).await.unwrap();
+        assert_eq!([figures(), other].map(counts), [(1, 0), (0, 1)]);
+        // Work that the kernel begins itself was offered, too.
+        let busy = Busy::new(&kernels);
+        spawn(async {}).detach();
+        spawn_anywhere(|| async {}).await.unwrap();
+        drop(busy);
+        let other = kernels.handles()[0].call(|| async { figures() }).await.unwrap();
+        assert_eq!([figures(), other].map(counts), [(2, 0), (0, 1)]);
+    });
+}
+
+/// Each step takes 20 ms, and the kernel polls its driver when all tasks have been stepped. The
+/// tasks of the second round may have waited since the poll before the first one.
+#[test]
+fn lateness_is_since_the_poll_before_the_batch() {
+    let clock = ManualClock::new();
+    let kernel = Kernel::builder().clock(clock.clone()).peers(&Peers::new()).build().unwrap();
+    clock.advance(LONG);
+    let ms = |late: Duration| late.as_millis();
+    let mut late = kernel.run(async {
+        let compute = || {
+            let clock = clock.clone();
+            spawn(async move {
+                yield_now().await.unwrap();
+                let late = figures().late;
+                clock.advance(Duration::from_millis(20));
+                yield_now().await.unwrap();
+                let later = figures().late;
+                clock.advance(Duration::from_millis(20));
+                [late, later]
+            })
+        };
+        let tasks = [compute(), compute(), compute()];
+        let mut late = Vec::new();
+        for task in tasks {
+            late.extend(task.await.unwrap().map(ms));
+        }
+        late.push(ms(figures().late_max));
+        late
+    });
+    assert_eq!(late.pop(), Some(120));
+    assert_eq!(late, [0, 60, 20, 80, 40, 100]);
+    // The most of the last minute, and of up to one more. The time between two runs is nobody's.
+    let later = |seconds| {
+        clock.advance(Duration::from_secs(seconds));
+        kernel.run(async { [figures().late, figures().late_max].map(ms) })
+    };
+    assert_eq!([59, 61].map(later), [[0, 120], [0, 0]]);
 }
 
 #[test]
