@@ -27,6 +27,9 @@
 //! is at least the limit after that one. So no report is earlier than the limit, or later than two
 //! looks after the limit.
 //!
+//! With peers, the thread also finds a kernel that is late while another one is idle
+//! (`watchdog/late.rs`).
+//!
 //! # No report mixes two steps
 //!
 //! The fields of a pulse are separate atomics. [`Pulse::current`] reads `step`, then `task` and
@@ -61,15 +64,18 @@ use std::iter;
 use std::mem;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::process;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pikake_traps::{PlaceCell, TaskId};
+use pikake_traps::{KernelId, Peers, PlaceCell, TaskId};
 
 use crate::threads::{
     AtomicBool, AtomicU64, Builder, Condvar, Instant, Mutex, MutexGuard, Ordering, sleep,
 };
 
+use crate::watchdog::late::{Batch, FoundStep, LateReport, REPORTED_LATENESS, is_report_due};
+
+mod late;
 #[cfg(test)]
 mod tests;
 
@@ -124,6 +130,12 @@ pub(crate) struct Pulse {
     place: PlaceCell,
     /// Set while the kernel blocks in its driver, and while its owner has left it.
     is_asleep: AtomicBool,
+    /// The kernel, as one among its peers, from its first batch on.
+    member: OnceLock<(KernelId, Peers)>,
+    /// The number of the current [batch](late).
+    batch: AtomicU64,
+    /// Set while a kernel with peers blocks in its driver.
+    is_idle: AtomicBool,
     name: ShownName,
     limit: Duration,
     watchdog: &'static Watchdog,
@@ -141,6 +153,9 @@ impl Pulse {
             task: AtomicU64::new(0),
             place: PlaceCell::default(),
             is_asleep: AtomicBool::new(true),
+            member: OnceLock::new(),
+            batch: AtomicU64::new(0),
+            is_idle: AtomicBool::new(false),
             name: ShownName::default(),
             limit: limit.max(LIMIT_LEAST),
             watchdog,
@@ -184,6 +199,40 @@ impl Pulse {
         if self.watchdog.is_parked.load(Ordering::SeqCst) {
             self.watchdog.unpark();
         }
+    }
+
+    /// Notes that a kernel with peers begins a batch. No batch of it had this number.
+    #[inline]
+    pub(crate) fn batch_begins(&self, kernel: KernelId, peers: &Peers) {
+        self.member.get_or_init(|| (kernel, peers.clone()));
+        self.is_idle.store(false, Ordering::Relaxed);
+        self.end_batch();
+    }
+
+    /// Notes that a kernel with peers is about to block in its driver.
+    #[inline]
+    pub(crate) fn runs_out_of_work(&self) {
+        self.end_batch();
+        self.is_idle.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn end_batch(&self) {
+        let last = self.batch.load(Ordering::Relaxed);
+        self.batch.store(last + 1, Ordering::Relaxed);
+    }
+
+    /// The number of the current batch of a kernel with peers; `None` while the kernel sleeps.
+    fn current_batch(&self) -> Option<u64> {
+        self.member.get()?;
+        (!self.is_asleep()).then(|| self.batch.load(Ordering::Relaxed))
+    }
+
+    /// The kernel, if it has these peers, and nothing to do.
+    fn idle_member(&self, peers: &Peers) -> Option<KernelId> {
+        let (kernel, own) = self.member.get()?;
+        let is_idle = self.is_asleep() && self.is_idle.load(Ordering::Relaxed);
+        (is_idle && own.is_same(peers)).then_some(*kernel)
     }
 
     /// The current step, if there is one. Only its number is certain: the step may be over, and its
@@ -311,6 +360,7 @@ struct Seen {
 struct Entry {
     pulse: Arc<Pulse>,
     seen: Option<Seen>,
+    batch: Option<Batch>,
     /// The guard was dropped, and only the end of a long step is left to report.
     is_unwatched: bool,
 }
@@ -327,7 +377,7 @@ impl Entry {
     }
 
     fn look(&mut self, now: Instant) -> Option<Report> {
-        let Self { pulse, seen, is_unwatched } = self;
+        let Self { pulse, seen, is_unwatched, .. } = self;
         let current = if *is_unwatched { None } else { pulse.current() };
         match (seen, current) {
             (Some(seen), Some(current)) if seen.step.number == current.number => {
@@ -349,6 +399,28 @@ impl Entry {
             }
         }
     }
+
+    /// Looks at the batch of a kernel with peers, after [`look`](Self::look).
+    fn look_at_batch(&mut self, now: Instant) {
+        let number = self.pulse.current_batch().filter(|_| !self.is_unwatched);
+        let Some(number) = number else {
+            self.batch = None;
+            return;
+        };
+        let batch = self.batch.take().filter(|batch| batch.number == number);
+        let batch = self.batch.insert(batch.unwrap_or_else(|| Batch::new(number, now)));
+        let Some(Seen { step, since, .. }) = &self.seen else { return };
+        let took = now.saturating_duration_since(*since);
+        if let Some(Report { task, name, spawned_at, took, .. }) = self.pulse.report(step, took) {
+            batch.add(FoundStep { task, name, spawned_at, took });
+        }
+    }
+
+    /// The kernel and its peers, and how late it is, if that is worth a report.
+    fn lateness(&self, now: Instant) -> Option<(&Batch, Duration, &(KernelId, Peers))> {
+        let batch = self.batch.as_ref()?;
+        Some((batch, batch.lateness(now)?, self.pulse.member.get()?))
+    }
 }
 
 /// The list of kernels, and the thread that looks at them.
@@ -363,6 +435,8 @@ struct State {
     entries: Vec<Entry>,
     /// The process that the thread was started in; a fork has another number.
     thread_of: Option<u32>,
+    /// The time of the last report on a late kernel.
+    reported_late: Option<Instant>,
 }
 
 impl State {
@@ -380,6 +454,8 @@ impl State {
     /// The length of the rest between two looks.
     fn look_every(&self) -> Duration {
         let smallest = self.entries.iter().map(|entry| entry.pulse.limit).min();
+        let has_peers = self.entries.iter().any(|entry| entry.pulse.member.get().is_some());
+        let smallest = smallest.into_iter().chain(has_peers.then_some(REPORTED_LATENESS)).min();
         let part = smallest.map_or(LOOK_EVERY_MOST, |limit| limit / LOOKS_PER_LIMIT);
         part.clamp(LOOK_EVERY_LEAST, LOOK_EVERY_MOST)
     }
@@ -390,6 +466,23 @@ impl State {
         self.entries.retain(|entry| !entry.is_unwatched);
         reports
     }
+
+    /// Looks at the batches of all kernels, after [`look`](Self::look) at their steps; returns the
+    /// report that is due.
+    fn look_for_late(&mut self, now: Instant) -> Option<LateReport> {
+        self.entries.iter_mut().for_each(|entry| entry.look_at_batch(now));
+        if !is_report_due(self.reported_late, now) {
+            return None;
+        }
+        let report = self.entries.iter().find_map(|entry| {
+            let (batch, late, (kernel, peers)) = entry.lateness(now)?;
+            let idle = self.entries.iter().find_map(|other| other.pulse.idle_member(peers))?;
+            let longest = batch.longest().cloned();
+            Some(LateReport { kernel: *kernel, late, idle, longest })
+        })?;
+        self.reported_late = Some(now);
+        Some(report)
+    }
 }
 
 static WATCHDOG: Watchdog = Watchdog::new();
@@ -397,7 +490,7 @@ static WATCHDOG: Watchdog = Watchdog::new();
 impl Watchdog {
     const fn new() -> Self {
         Self {
-            state: Mutex::new(State { entries: Vec::new(), thread_of: None }),
+            state: Mutex::new(State { entries: Vec::new(), thread_of: None, reported_late: None }),
             is_parked: AtomicBool::new(false),
             wake: Condvar::new(),
         }
@@ -423,20 +516,23 @@ impl Watchdog {
     /// The loop of the thread.
     fn work(&self) {
         loop {
-            for report in self.next_look() {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| report.emit())) {
-                    // The panic hook has reported it, and the drop of the payload might panic, too.
-                    mem::forget(panic);
-                }
+            let (long, late) = self.next_look();
+            for report in long {
+                catch(|| report.emit());
+            }
+            if let Some(report) = late {
+                catch(|| report.emit());
             }
         }
     }
 
     /// Waits until a look is due, and looks.
-    fn next_look(&self) -> Vec<Report> {
+    fn next_look(&self) -> (Vec<Report>, Option<LateReport>) {
         let look_every = self.park(lock(&self.state)).look_every();
         sleep(look_every);
-        lock(&self.state).look(Instant::now())
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        (state.look(now), state.look_for_late(now))
     }
 
     /// Waits while all kernels are asleep.
@@ -465,10 +561,18 @@ impl Watchdog {
     /// Puts a kernel on the list, and unparks the thread: a kernel that is awake may not call
     /// [`Pulse::is_back`] for long.
     fn add(pulse: &Arc<Pulse>) -> Watched {
-        let entry = Entry { pulse: pulse.clone(), seen: None, is_unwatched: false };
+        let entry = Entry { pulse: pulse.clone(), seen: None, batch: None, is_unwatched: false };
         lock(&pulse.watchdog.state).entries.push(entry);
         pulse.watchdog.unpark();
         Watched(pulse.clone())
+    }
+}
+
+/// Calls a closure of the watchdog that logs. A subscriber may panic.
+fn catch(log: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(log)) {
+        // The panic hook has reported it, and the drop of the payload might panic, too.
+        mem::forget(panic);
     }
 }
 

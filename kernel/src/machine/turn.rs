@@ -45,9 +45,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     #[inline]
     fn while_awake<R>(&self, work: impl FnOnce() -> R) -> R {
         self.pulse.is_back();
-        if self.local.has_peers() {
+        if let Some(peers) = self.local.peers() {
             // The kernel was not run, so it is not late by that time.
             self.pace.note_sleep(self.read_clock());
+            self.pulse.batch_begins(self.home().id(), peers);
         }
         let result = work();
         self.pulse.sleeps();
@@ -252,6 +253,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.home().set_late_since(late_since);
         let may_block = self.home().fall_asleep() && !self.may_take_offer();
         let limit = if may_block { limit } else { Some(Duration::ZERO) };
+        if self.local.has_peers() {
+            self.pulse.runs_out_of_work();
+        }
         self.pulse.sleeps();
         let result = self.wait_for_events(limit);
         self.pulse.is_back();
@@ -280,12 +284,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Shows the kernel's peers since when the tasks that are ready may have waited.
     #[inline]
     fn note_batch(&self) {
-        if !self.local.has_peers() {
-            return;
-        }
+        let Some(peers) = self.local.peers() else { return };
         let (now, ready) = (self.read_clock(), self.ready_count() as u64);
         if let Some(since) = self.pace.note_batch(now, self.local.step_number(), ready) {
             self.home().set_late_since(since);
+            self.pulse.batch_begins(self.home().id(), peers);
         }
     }
 

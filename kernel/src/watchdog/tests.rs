@@ -21,11 +21,13 @@ mod looks {
     use std::thread;
     use std::time::Instant;
 
+    use pikake_traps::{Home, KernelId, Peers};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
     use super::*;
-    use crate::watchdog::{NAME_BYTES, watch};
+    use crate::watchdog::late::{LateReport, REPORTED_LATENESS};
+    use crate::watchdog::{NAME_BYTES, Watched, watch};
 
     const LIMIT: Duration = ms(50);
 
@@ -105,6 +107,128 @@ mod looks {
         }
         let names: Vec<_> = names.iter().map(|report| &*report.1).collect();
         assert_eq!(names, [&long[..NAME_BYTES], "", "parser", ""]);
+    }
+
+    /// A kernel with peers, and its batches.
+    struct Member {
+        pulse: Arc<Pulse>,
+        id: KernelId,
+        peers: Peers,
+        watched: Watched,
+    }
+
+    impl Member {
+        fn new(looks: &Looks, peers: &Peers) -> Self {
+            let pulse = looks.kernel(Duration::MAX);
+            let watched = Watchdog::add(&pulse);
+            let new = Self { pulse, id: Home::open(|| ()).id(), peers: peers.clone(), watched };
+            new.batch();
+            new
+        }
+
+        fn batch(&self) {
+            self.pulse.batch_begins(self.id, &self.peers);
+        }
+
+        fn sleep(&self) {
+            self.pulse.runs_out_of_work();
+            self.pulse.sleeps();
+        }
+
+        fn wake(&self) {
+            self.pulse.is_back();
+            self.batch();
+        }
+    }
+
+    /// The report of a late kernel: its number, how late it is, the idle kernel, and the task, name
+    /// and length of the longest step.
+    type Late = (KernelId, Duration, KernelId, Option<(u64, String, Duration)>);
+
+    impl Looks {
+        fn late_at(&self, time: u64) -> Option<Late> {
+            let (mut state, now) = (lock(&self.0.state), self.1 + ms(time));
+            state.look(now);
+            let LateReport { kernel, late, idle, longest } = state.look_for_late(now)?;
+            let longest = longest.map(|step| (step.task, step.name.into(), step.took));
+            Some((kernel, late, idle, longest))
+        }
+    }
+
+    #[test]
+    fn late_kernel_beside_an_idle_one_is_reported() {
+        let (looks, peers) = (Looks::new(), Peers::new());
+        let [late, idle] = [(); 2].map(|()| Member::new(&looks, &peers));
+        idle.sleep();
+        assert_eq!(looks.late_at(0), None);
+        // A step that one look finds, one that two looks find, and a short one again.
+        let mut reports = Vec::new();
+        for (step, times) in (0..).zip([&[10][..], &[20, 49], &[50]]) {
+            late.pulse.show_name(step, &format!("task {step}"));
+            late.pulse.step_begins(step, step, Location::caller());
+            reports.extend(times.iter().filter_map(|time| looks.late_at(*time)));
+            late.pulse.step_is_over();
+        }
+        let longest = Some((1, "task 1".to_owned(), ms(29)));
+        assert_eq!(reports, [(late.id, ms(50), idle.id, longest)]);
+    }
+
+    #[test]
+    fn another_batch_is_not_late() {
+        let (looks, peers) = (Looks::new(), Peers::new());
+        let [busy, idle] = [(); 2].map(|()| Member::new(&looks, &peers));
+        idle.sleep();
+        for time in 0..100 {
+            assert_eq!(looks.late_at(49 * time), None);
+            // Each look finds another batch, or the end of a sleep between two looks.
+            match time % 2 {
+                0 => busy.batch(),
+                _ => {
+                    busy.sleep();
+                    busy.wake();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_idle_peer_counts() {
+        let (looks, peers) = (Looks::new(), Peers::new());
+        let [late, peer] = [(); 2].map(|()| Member::new(&looks, &peers));
+        let stranger = Member::new(&looks, &Peers::new());
+        stranger.sleep();
+        assert_eq!([0, 60, 120].map(|time| looks.late_at(time)), [None, None, None]);
+        // Its owner has left it, so it takes no work.
+        peer.pulse.sleeps();
+        assert_eq!(looks.late_at(180), None);
+        peer.pulse.is_back();
+        peer.sleep();
+        assert_eq!(looks.late_at(240), Some((late.id, ms(240), peer.id, None)));
+        drop((late.watched, stranger.watched));
+    }
+
+    #[test]
+    fn late_kernels_are_reported_once_a_minute() {
+        let (looks, peers) = (Looks::new(), Peers::new());
+        let [first, second, idle] = [(); 3].map(|()| Member::new(&looks, &peers));
+        idle.sleep();
+        let mut times = Vec::new();
+        for time in (0..200_000).step_by(100) {
+            let report = looks.late_at(time);
+            times.extend(report.map(|(kernel, ..)| (time, kernel)));
+        }
+        assert_eq!(times, [100, 60_100, 120_100, 180_100].map(|time| (time, first.id)));
+        drop(second.watched);
+    }
+
+    #[test]
+    fn kernels_with_peers_are_looked_at_more_often() {
+        let looks = Looks::new();
+        let pulse = looks.kernel(ms(200));
+        let _watched = Watchdog::add(&pulse);
+        assert_eq!(lock(&looks.0.state).look_every(), ms(50));
+        let _member = Member::new(&looks, &Peers::new());
+        assert_eq!(lock(&looks.0.state).look_every(), REPORTED_LATENESS / 4);
     }
 
     #[track_caller]
@@ -201,7 +325,7 @@ mod looks {
     fn reports_of(watchdog: &'static Watchdog) -> Receiver<Report> {
         let (sender, reports) = mpsc::channel();
         thread::spawn(move || {
-            while watchdog.next_look().into_iter().all(|report| sender.send(report).is_ok()) {}
+            while watchdog.next_look().0.into_iter().all(|report| sender.send(report).is_ok()) {}
         });
         reports
     }
@@ -344,7 +468,7 @@ mod model {
         let ended = ended.clone();
         thread::spawn(move || {
             while ended.load(Ordering::SeqCst) < kernels {
-                watchdog.next_look().into_iter().for_each(|report| {
+                watchdog.next_look().0.into_iter().for_each(|report| {
                     // The kernel may have dropped its receiver.
                     let _ = reports.send(report);
                 });
