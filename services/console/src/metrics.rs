@@ -230,7 +230,11 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
             continue;
         }
         let labels = [("kernel", kernel.id().to_string()), ("thread", kernel.thread_name())];
-        seen.push(SeenKernel { labels, answer });
+        let stuck = match &answer {
+            None => kernel.current_step().map(|step| step.lasts),
+            Some(_) => None,
+        };
+        seen.push(SeenKernel { labels, answer, stuck });
     }
     check_interrupt()?;
     Ok(seen)
@@ -241,6 +245,8 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
 struct SeenKernel {
     labels: [(&'static str, String); 2],
     answer: Option<Answer>,
+    /// The time that the kernel has been in one step, if it has not answered.
+    stuck: Option<Duration>,
 }
 
 /// The figures of a kernel.
@@ -261,6 +267,7 @@ struct Figures {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_kernels(&mut encoder)?;
+        self.encode_peers(&mut encoder)?;
         self.encode_services(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
@@ -286,6 +293,31 @@ const COUNTERS: [OfKernel<u64>; 4] = [
 ];
 
 impl Figures {
+    /// Encodes what compares kernels with each other: for kernels that have others beside them.
+    fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let peers: Vec<_> =
+            self.answers().filter_map(|(labels, it)| Some((labels, it.peers.as_ref()?))).collect();
+        // A kernel that is stuck in a step is late by that step at least.
+        let stuck = self.kernels.iter().filter_map(|it| Some((&it.labels, it.stuck?)));
+        let late = peers.iter().map(|(labels, it)| (*labels, it.late)).chain(stuck);
+        let help = "How long the tasks that are ready may have waited for their steps.";
+        seconds("pikake_kernel_late", help, late, encoder)?;
+        let late_max = peers.iter().map(|(labels, it)| (*labels, it.late_max));
+        let help = "The most that ready tasks may have waited in the last minute, or in up to two.";
+        seconds("pikake_kernel_late_max", help, late_max, encoder)?;
+        let (name, help) = ("pikake_offers_made", "Work offered to the other kernels.");
+        let mut made = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, figures) in &peers {
+            counter(figures.offers_made, made.encode_family(*labels)?)?;
+        }
+        let (name, help) = ("pikake_offers_taken", "Offers of other kernels that were taken.");
+        let mut taken = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, figures) in &peers {
+            counter(figures.offers_taken, taken.encode_family(*labels)?)?;
+        }
+        Ok(())
+    }
+
     fn encode_kernels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Whether the kernel answers.";
         let mut up =
@@ -321,13 +353,9 @@ impl Figures {
                 counter(value(figures), family.encode_family(labels)?)?;
             }
         }
-        let (name, help) = ("pikake_longest_step", "The longest step that was timed.");
+        let longest = self.answers().map(|(labels, figures)| (labels, figures.longest_step));
+        seconds("pikake_longest_step", "The longest step that was timed.", longest, encoder)?;
         let unit = Some(&Unit::Seconds);
-        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        for (labels, figures) in self.answers() {
-            let seconds = figures.longest_step.as_secs_f64();
-            ConstGauge::new(seconds).encode(family.encode_family(labels)?)?;
-        }
         let (name, help) = ("pikake_timer_lateness", "How late timers fired.");
         let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
         for (labels, figures) in self.answers() {
@@ -413,6 +441,21 @@ impl Figures {
         }
         Ok(())
     }
+}
+
+/// Encodes a gauge in seconds for each of some kernels.
+fn seconds<'a>(
+    name: &str,
+    help: &str,
+    kernels: impl Iterator<Item = (&'a [(&'static str, String); 2], Duration)>,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let unit = Some(&Unit::Seconds);
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    for (labels, length) in kernels {
+        ConstGauge::new(length.as_secs_f64()).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
 }
 
 fn gauge(value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {

@@ -228,9 +228,25 @@ pub struct KernelStats {
     pub messages: u64,
     /// The longest step while steps were timed.
     pub longest_step: u64,
-    /// How late timers fired: element `n` counts those that were late by less than 2^n microseconds
-    /// and by at least half of that.
+    /// How late *timers* fired: element `n` counts those that were late by less than 2^n
+    /// microseconds and by at least half of that.
     pub lateness: Vec<u64>,
+    /// How late *tasks* are stepped, and the offers; `None` in a kernel without peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<PeerStats>,
+}
+
+/// The figures of a kernel beside the other kernels of its program.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerStats {
+    /// How late the kernel is: the tasks that are ready may have waited for this long.
+    pub late: u64,
+    /// The most that the kernel was late in the last minute, or in up to two.
+    pub late_max: u64,
+    /// The number of times that the kernel offered work to the others.
+    pub offers_made: u64,
+    /// The number of the others' offers that the kernel has taken.
+    pub offers_taken: u64,
 }
 
 /// The figures of a process.

@@ -649,7 +649,7 @@ fn process_lines(process: &ProcessStats) -> [(&'static str, Option<String>); 6] 
     ]
 }
 
-fn kernel_lines(stats: &KernelStats) -> [(&'static str, Option<String>); 8] {
+fn kernel_lines(stats: &KernelStats) -> [(&'static str, Option<String>); 10] {
     let futures = bytes(stats.future_bytes);
     let longest = match stats.longest_step {
         0 => String::new(),
@@ -665,9 +665,19 @@ fn kernel_lines(stats: &KernelStats) -> [(&'static str, Option<String>); 8] {
         "{}, {} ready, {futures} of futures; {} spawned so far",
         stats.tasks, stats.ready, stats.spawned
     );
+    let late = stats.peers.as_ref().map(|it| {
+        let (late, most) = (duration(it.late), duration(it.late_max));
+        format!("by {late}, at most by {most} in the last minute")
+    });
+    let offers = stats
+        .peers
+        .as_ref()
+        .map(|it| format!("{} made, {} of others taken", it.offers_made, it.offers_taken));
     [
         ("tasks", Some(tasks)),
         ("steps", Some(format!("{}{longest}", stats.steps))),
+        ("tasks are late", late),
+        ("offers", offers),
         ("timers", Some(stats.timers.to_string())),
         ("waiters", Some(stats.waiters.to_string())),
         ("sockets", Some(stats.sockets.to_string())),

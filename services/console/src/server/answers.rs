@@ -17,7 +17,7 @@ use super::blocked::blocked;
 use super::profile::profile;
 use super::trace::trace;
 use crate::answer::Answer;
-use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
+use crate::model::{self, Edge, Graph, KernelStats, PeerStats, State, Step, Task, TaskKey};
 use crate::observed::{
     self, ANSWER_WITHIN, INSPECTED_PAGE, Look, OWNERS_OF_WAIT, References, SeenTask, Silent,
     TEXT_BYTES, WORK_WITHIN, ask, find, future_bytes, list, list_with_waits, look_at, look_at_all,
@@ -564,6 +564,12 @@ async fn kernel_stats(kernel: &KernelView) -> Result<KernelStats, Silent> {
         messages: figures.messages,
         longest_step: nanoseconds(figures.longest_step),
         lateness: figures.lateness,
+        peers: figures.peers.map(|it| PeerStats {
+            late: nanoseconds(it.late),
+            late_max: nanoseconds(it.late_max),
+            offers_made: it.offers_made,
+            offers_taken: it.offers_taken,
+        }),
     })
 }
 

@@ -108,6 +108,24 @@ fn text_has_figures_of_kernel_and_process() {
 }
 
 #[test]
+fn text_has_figures_of_kernels_beside_each_other() {
+    let text = pikake::run(async {
+        let kernels = Kernels::start(1).unwrap();
+        let other = kernels.handles()[0].call(|| async { labels() }).await.unwrap();
+        let text = metrics::text().await.unwrap();
+        for labels in [labels(), other] {
+            let of = |name: &str| value(&text, &format!("{name}{labels}"));
+            let late = of("pikake_kernel_late_seconds");
+            assert!(late.is_some() && late <= of("pikake_kernel_late_max_seconds"), "{text}");
+            assert_eq!(of("pikake_offers_made_total"), Some(0.0));
+            assert_eq!(of("pikake_offers_taken_total"), Some(0.0));
+        }
+        text
+    });
+    check_form(&text);
+}
+
+#[test]
 fn text_has_figures_of_program() {
     let orders = Counter::<u64>::default();
     let depth = Family::<Vec<(String, String)>, Gauge>::default();
@@ -169,6 +187,8 @@ fn stuck_kernel_is_not_up() {
     let up = format!("pikake_kernel_up{{kernel=\"{id}\",thread=\"pikake-1\"}}");
     assert_eq!(value(&text, &up), Some(0.0), "{text}");
     assert!(!text.contains(&format!("pikake_tasks{{kernel=\"{id}\"")), "{text}");
+    let late = format!("pikake_kernel_late_seconds{{kernel=\"{id}\",thread=\"pikake-1\"}}");
+    assert!(value(&text, &late).is_some(), "{text}");
     check_form(&text);
     let messages = format!("pikake_messages_total{{kernel=\"{id}\",thread=\"pikake-1\"}}");
     let count = loop {

@@ -2,8 +2,8 @@
 
 use pikake_console::answer::Answer;
 use pikake_console::model::{
-    Blocked, Edge, Event, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples,
-    Scope, Stack, State, Step, Task, TaskKey, Wait, What,
+    Blocked, Edge, Event, Graph, Kernel, KernelStats, PeerStats, Process, ProcessStats, ProfileRow,
+    Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
 };
 use pikake_console::protocol::Part;
 use pikake_console::text::{self, Ids, bytes, duration};
@@ -365,6 +365,12 @@ fn stats_show_figures_and_late_timers() {
         messages: 12,
         longest_step: 1_200 * US,
         lateness: vec![0, 0, 5, 80, 0, 1, 0],
+        peers: Some(PeerStats {
+            late: 60 * US,
+            late_max: 120 * MS,
+            offers_made: 7,
+            offers_taken: 2,
+        }),
     };
     let expected = "\
 process
@@ -376,6 +382,8 @@ process
 kernel 1
   tasks           17, 2 ready, 12 KiB of futures; 120 spawned so far
   steps           1234, the longest 1.2 ms
+  tasks are late  by 60 µs, at most by 120 ms in the last minute
+  offers          7 made, 2 of others taken
   timers          3
   waiters         5
   sockets         2

@@ -1,6 +1,6 @@
 //! Draws what `top` shows.
 
-use pikake::console::model::{KernelStats, Task};
+use pikake::console::model::{Kernel, KernelStats, Task};
 use pikake::console::text::{Ids, PS_HEAD, counted, duration, ps_row, warnings};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -19,6 +19,7 @@ const GAP: &str = "  ";
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
     let mut top: Vec<Line<'_>> = vec![Line::from(about(view)), Line::from(figures(view))];
+    top.extend(kernels(view).into_iter().map(Line::from));
     top.extend(warnings(view.tasks()).lines().map(|line| Line::from(line.to_owned()).red()));
     let bottom = area.height.saturating_sub(1);
     let mut row = 0;
@@ -68,6 +69,36 @@ fn figures(view: &View) -> String {
     let threads = counted(sum(view, |kernel| kernel.threads), "helper thread");
     let longest = duration(longest);
     format!("{rate} steps/s, the longest {longest}; {timers}, {sockets}, {threads}")
+}
+
+/// The kernels side by side, a line for each; none if there is one kernel. A kernel that is stuck
+/// in a step is late by that step at least.
+fn kernels(view: &View) -> Vec<String> {
+    let kernels = &view.tasks().kernels;
+    if kernels.len() < 2 {
+        return Vec::new();
+    }
+    let row = |kernel: &Kernel| {
+        let stats = view.stats().iter().find(|stats| stats.kernel == kernel.id);
+        let peers = stats.and_then(|stats| stats.peers.as_ref());
+        let stuck = kernel.stuck.as_ref().map(|step| step.lasts);
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let cells = [
+            number(Some(kernel.id.into())),
+            number(stats.map(|stats| stats.tasks)),
+            number(stats.map(|stats| stats.ready)),
+            number(view.steps_per_second_of(kernel.id)),
+            stuck.or(peers.map(|peers| peers.late)).map(duration),
+            peers.map(|peers| duration(peers.late_max)),
+            number(peers.map(|peers| peers.offers_made)),
+            number(peers.map(|peers| peers.offers_taken)),
+        ];
+        cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned())).collect()
+    };
+    let head = ["kernel", "tasks", "ready", "steps/s", "late", "max late", "offered", "taken"];
+    let rows: Vec<Vec<String>> = kernels.iter().map(row).collect();
+    let text = pikake::console::text::table(&head, &[true; 8], &rows);
+    text.lines().map(str::to_owned).collect()
 }
 
 fn keys(view: &View) -> String {

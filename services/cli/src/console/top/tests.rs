@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use pikake::console::answer::Answer;
-use pikake::console::model::{Kernel, KernelStats, Process, State, Step, Task, TaskKey, Wait};
+use pikake::console::model::{
+    Kernel, KernelStats, PeerStats, Process, State, Step, Task, TaskKey, Wait,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -163,6 +165,49 @@ fn stuck_kernel_is_on_top() {
     let screen = screen(&view, 60, 6);
     let line = screen.lines().nth(2).unwrap();
     assert_eq!(line, "! kernel 1 on thread `main` (4711) is stuck: task 2 `parser`");
+}
+
+#[test]
+fn kernels_stand_side_by_side() {
+    let mut view = view();
+    let look = |seconds: u64, steps: [u64; 2]| {
+        let mut look = look(seconds, steps[0], vec![task(1, "main", 5, 0, 0)]);
+        let other = Kernel { id: 2, ..look.tasks.kernels[0].clone() };
+        look.tasks.kernels.push(other);
+        let peers = PeerStats { late: 0, late_max: 12 * MS, offers_made: 0, offers_taken: 40 };
+        let stats =
+            KernelStats { kernel: 2, steps: steps[1], peers: Some(peers), ..Default::default() };
+        let peers =
+            PeerStats { late: 61 * MS, late_max: 1_300 * MS, offers_made: 44, offers_taken: 0 };
+        look.stats[0].peers = Some(peers);
+        look.stats.push(stats);
+        look
+    };
+    view.look(look(3, [2_000, 0]));
+    view.look(look(4, [5_000, 250]));
+    let expected = "
+shop (4711): 2 kernels, 1 task, 1 ready
+3250 steps/s, the longest 12 ms; 1 timer, 2 sockets, 0 helper threads
+kernel  tasks  ready  steps/s   late  max late  offered  taken
+     1      1      1     3000  61 ms     1.3 s       44      0
+     2      0      0      250   0 ns     12 ms        0     40
+";
+    let shown = screen(&view, 100, 12);
+    let shown: Vec<&str> = shown.lines().take(5).collect();
+    assert_eq!(shown.join("\n"), expected.trim());
+    // A kernel that does not answer has no figures.
+    let mut stuck = look(5, [5_100, 0]);
+    stuck.tasks.kernels[1].stuck = Some(Step {
+        task: TaskKey { kernel: 2, task: 7 },
+        name: String::new(),
+        spawned_at: "src/main.rs:12:5".to_owned(),
+        lasts: 3_200 * MS,
+    });
+    stuck.stats.pop();
+    view.look(stuck);
+    let shown = screen(&view, 100, 12);
+    let line = "     2      -      -        -  3.2 s         -        -      -";
+    assert_eq!(shown.lines().nth(4), Some(line));
 }
 
 #[test]

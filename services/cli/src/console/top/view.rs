@@ -1,7 +1,7 @@
 //! What `top` shows, and what its keys do.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use pikake::console::answer::Answer;
@@ -56,8 +56,8 @@ struct Detail {
 pub(super) struct View {
     process: Process,
     look: Look,
-    /// The steps of all kernels in a second.
-    steps_per_second: Option<u64>,
+    /// The steps in a second of each kernel of the last two looks.
+    steps_per_second: Option<BTreeMap<u32, u64>>,
     /// The part of the time since the look before that each task was stepped.
     shares: HashMap<TaskKey, f64>,
     /// The tasks that pass the filter, in order, as places in the look.
@@ -94,10 +94,13 @@ impl View {
         self.steps_per_second = None;
         // The first look has none before it.
         if seconds > 0.0 && !before.stats.is_empty() {
-            let steps =
-                |stats: &[KernelStats]| stats.iter().map(|kernel| kernel.steps).sum::<u64>();
-            let more = steps(&self.look.stats).saturating_sub(steps(&before.stats));
-            self.steps_per_second = Some((more as f64 / seconds).round() as u64);
+            let steps: HashMap<u32, u64> =
+                before.stats.iter().map(|kernel| (kernel.kernel, kernel.steps)).collect();
+            let rate = |now: &KernelStats| {
+                let more = now.steps.saturating_sub(*steps.get(&now.kernel)?);
+                Some((now.kernel, (more as f64 / seconds).round() as u64))
+            };
+            self.steps_per_second = Some(self.look.stats.iter().filter_map(rate).collect());
             let busy: HashMap<TaskKey, u64> =
                 before.tasks.tasks.iter().map(|task| (task.id, task.busy)).collect();
             for task in &self.look.tasks.tasks {
@@ -151,8 +154,14 @@ impl View {
         &self.look.stats
     }
 
+    /// The steps of all kernels in a second.
     pub(super) fn steps_per_second(&self) -> Option<u64> {
-        self.steps_per_second
+        self.steps_per_second.as_ref().map(|kernels| kernels.values().sum())
+    }
+
+    /// The steps of a kernel in a second.
+    pub(super) fn steps_per_second_of(&self, kernel: u32) -> Option<u64> {
+        self.steps_per_second.as_ref()?.get(&kernel).copied()
     }
 
     /// The part of the last second that the task was stepped.

@@ -24,6 +24,14 @@ const KERNEL = [
   ["Longest step", "longest_step", (value) => (value ? duration(value) : "not timed")],
 ];
 
+// Of kernels that have others beside them.
+const PEERS = [
+  ["Ready tasks may have waited", "late", duration],
+  ["… at most in the last minute", "late_max", duration],
+  ["Offers made", "offers_made", count],
+  ["Offers of others taken", "offers_taken", count],
+];
+
 const PROCESS = [
   ["Memory in RAM", (of) => bytes(of.resident_bytes)],
   ["Open descriptors", (of) => (of.descriptors == null ? "" : `${count(of.descriptors)} of ${count(of.descriptor_limit)}`)],
@@ -54,6 +62,9 @@ export function show(answer) {
   );
   const rows = KERNEL.map(([title, key, text]) => row(title, answer.stats.map((stats) => text(stats[key]))));
   const speeds = answer.stats.map((stats) => trend(stats));
+  if (answer.stats.some(({ peers }) => peers)) {
+    rows.push(...PEERS.map(([title, key, text]) => row(title, answer.stats.map(({ peers }) => (peers ? text(peers[key]) : "")))));
+  }
   rows.splice(11, 0, row("Steps a second", speeds.map(({ now }) => now)), row("Of the last two minutes", speeds.map(({ picture }) => picture)));
   table.tBodies[0].replaceChildren(...rows);
   if (answer.process) {
