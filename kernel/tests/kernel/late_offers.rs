@@ -46,7 +46,7 @@ impl Drop for PanicsInDrop {
 }
 
 /// A future that panics in its drop after its end.
-struct EndsAndPanics(#[expect(dead_code, reason = "its drop")] PanicsInDrop);
+struct EndsAndPanics(PanicsInDrop);
 
 impl Future for EndsAndPanics {
     type Output = ();
@@ -274,10 +274,16 @@ fn kernel_that_got_work_of_its_own_passes_the_wake_on() {
             let first = kernels.handles().remove(0);
             spawn(async {}).detach();
             let (begun, begins) = channel();
-            let task = spawn_anywhere(move || async move { drop(begun.send(())) });
+            let task = spawn_anywhere(move || async move {
+                let _ = begun.send(());
+            });
             // It arrives with the wake.
             let (release, released) = channel::<()>();
-            first.spawn(move || async move { drop(released.recv()) }).unwrap();
+            first
+                .spawn(move || async move {
+                    let _ = released.recv();
+                })
+                .unwrap();
             let missed = begins.recv_timeout(Duration::from_secs(5)).is_err();
             drop(release);
             task.await.unwrap();
