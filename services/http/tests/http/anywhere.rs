@@ -34,8 +34,8 @@ use pikake::sim::{FaultMix, Runs, Sim, busy_for, sometimes};
 use pikake::task::spawn_anywhere;
 use pikake::traps::Peers;
 use pikake::{
-    Bound, Interrupted, KernelHandle, TaskError, on_kernels, other_kernels, shield, sleep, spawn,
-    timeout_after, try_task_group, yield_now,
+    Bound, Interrupted, KernelHandle, TaskError, TimedOut, on_kernels, other_kernels, shield,
+    sleep, spawn, timeout_after, try_task_group, yield_now,
 };
 
 const SERVER: &str = "server";
@@ -59,10 +59,10 @@ fn ms(length: u64) -> Duration {
 
 /// What has happened, on all hosts.
 #[derive(Clone, Default)]
-struct Record(Arc<Mutex<Happened>>);
+struct Record(Arc<Mutex<History>>);
 
 #[derive(Default)]
-struct Happened {
+struct History {
     last_key: u64,
     spawned: BTreeSet<u64>,
     begun: BTreeMap<u64, u64>,
@@ -74,7 +74,7 @@ struct Happened {
 }
 
 impl Record {
-    fn with<R>(&self, use_it: impl FnOnce(&mut Happened) -> R) -> R {
+    fn with<R>(&self, use_it: impl FnOnce(&mut History) -> R) -> R {
         use_it(&mut self.0.lock().unwrap())
     }
 
@@ -97,7 +97,7 @@ impl Record {
     /// The rules for the end.
     fn audit(&self) {
         self.with(|happened| {
-            let Happened { begun, withdrawn, live, spawned, .. } = happened;
+            let History { begun, withdrawn, live, spawned, .. } = happened;
             assert!(live.is_empty(), "left: {live:?}");
             assert!(begun.values().all(|count| *count == 1), "begun twice: {begun:?}");
             for key in &*spawned {
@@ -326,12 +326,19 @@ async fn ask(key: u64, script: &str) -> io::Result<(u16, String)> {
     }
 }
 
+/// Waits for an answer, which a server without power does not send.
+async fn patiently<F: Future>(is_calm: bool, answer: F) -> Result<F::Output, TimedOut> {
+    let answered = timeout_after(RECOVERY, answer).await;
+    assert!(!is_calm || answered.is_ok(), "no answer");
+    answered
+}
+
 /// Asks by HTTP, and may leave.
 async fn request(record: &Record, is_calm: bool) {
     let (key, script) = (record.key(), script());
     let asked = match range(0..3) {
         0 => timeout_after(Duration::from_micros(range(500..25_000)), ask(key, &script)).await,
-        _ => Ok(ask(key, &script).await),
+        _ => patiently(is_calm, ask(key, &script)).await,
     };
     match asked {
         Ok(Ok((200, body))) => {
@@ -353,7 +360,7 @@ async fn call(record: &Record, works: &WorksClient, is_calm: bool) {
     let call = works.work(key, script.clone());
     let called = match range(0..3) {
         0 => timeout_after(Duration::from_micros(range(500..25_000)), call).await,
-        _ => Ok(call.await),
+        _ => patiently(is_calm, call).await,
     };
     match called {
         Ok(Ok(text)) => {
