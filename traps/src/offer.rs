@@ -16,9 +16,9 @@
 //! ```
 //!
 //! Work that has begun does not move. A cancel of a task whose work is free withdraws the work, and
-//! the task ends as any that was cancelled before its first step. A cancel of a task whose work was taken is
-//! passed on, and the task waits on; an abort, or the end of the kernel that offered, drops the
-//! work's future there. The work inherits no deadline, as no task does.
+//! the task ends as any that was cancelled before its first step. A cancel of a task whose work was
+//! taken is passed on, and the task waits on; an abort, or the end of the kernel that offered,
+//! drops the work's future there. The work inherits no deadline, as no task does.
 
 use std::any::Any;
 use std::cell::Cell;

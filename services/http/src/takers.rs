@@ -2,7 +2,7 @@
 //!
 //! A request that comes while its kernel is late is offered to the other kernels
 //! ([`Builder::offer`](pikake_traps::Builder::offer)). The kernel that takes the request answers it
-//! with its own service. What crosses is the request, and its answer ([`Moved`]): never the
+//! with its own service. The request crosses, and its answer ([`Moved`]): never the
 //! service, the handler's future or a body.
 //!
 //! The servers of one [`serve_on_all`](crate::serve_on_all) know each other by the [`Replicas`] of
