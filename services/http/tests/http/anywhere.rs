@@ -163,7 +163,7 @@ impl Drop for Live {
 }
 
 /// A random script: `w`aits, computes for `s`hort or `l`ong, `y`ields, `c`leans up when it is
-/// interrupted, s`h`ields a wait, `p`anics. A request that ends with `b` has a long body.
+/// interrupted, s`h`ields a wait, waits `f`or ever, `p`anics. A request that ends with `b` has a long body.
 fn script() -> String {
     let steps = (0..range(0..5)).map(|_| match range(0..16) {
         0..5 => 'w',
@@ -178,6 +178,16 @@ fn script() -> String {
         0 => script.push('p'),
         1..4 => script.push('b'),
         _ => script.push('.'),
+    }
+    script
+}
+
+/// A script that lasts until it is interrupted or dropped, every second time.
+fn endless() -> String {
+    let mut script = script();
+    if range(0..2) == 0 {
+        script.pop();
+        script.push_str("f.");
     }
     script
 }
@@ -205,6 +215,7 @@ async fn work(record: &Record, key: u64, script: &str) -> Result<String, Interru
                     return Err(why);
                 }
             }
+            'f' => sleep(10_000 * SECOND).await?,
             'h' => shield(sleep(ms(4))).await?,
             'p' => resume_unwind(Box::new("as it must be")),
             _ => {}
@@ -335,10 +346,11 @@ async fn patiently<F: Future>(is_calm: bool, answer: F) -> Result<F::Output, Tim
 
 /// Asks by HTTP, and may leave.
 async fn request(record: &Record, is_calm: bool) {
-    let (key, script) = (record.key(), script());
-    let asked = match range(0..3) {
-        0 => timeout_after(Duration::from_micros(range(500..25_000)), ask(key, &script)).await,
-        _ => patiently(is_calm, ask(key, &script)).await,
+    let leaves = range(0..3) == 0;
+    let (key, script) = (record.key(), if leaves { endless() } else { script() });
+    let asked = match leaves {
+        true => timeout_after(Duration::from_micros(range(500..25_000)), ask(key, &script)).await,
+        false => patiently(is_calm, ask(key, &script)).await,
     };
     match asked {
         Ok(Ok((200, body))) => {
@@ -356,11 +368,12 @@ async fn request(record: &Record, is_calm: bool) {
 }
 
 async fn call(record: &Record, works: &WorksClient, is_calm: bool) {
-    let (key, script) = (record.key(), script());
+    let leaves = range(0..3) == 0;
+    let (key, script) = (record.key(), if leaves { endless() } else { script() });
     let call = works.work(key, script.clone());
-    let called = match range(0..3) {
-        0 => timeout_after(Duration::from_micros(range(500..25_000)), call).await,
-        _ => patiently(is_calm, call).await,
+    let called = match leaves {
+        true => timeout_after(Duration::from_micros(range(500..25_000)), call).await,
+        false => patiently(is_calm, call).await,
     };
     match called {
         Ok(Ok(text)) => {
@@ -380,11 +393,11 @@ async fn call(record: &Record, works: &WorksClient, is_calm: bool) {
 
 /// Work of a task of its own, which is joined, cancelled, aborted or dropped.
 async fn task(record: &Record) {
-    let script = script();
+    let manner = range(0..6);
+    let script = if manner > 1 { endless() } else { script() };
     let ticket = Ticket::new(record, &script);
     let key = ticket.key;
     let task = spawn_anywhere(move || ticket.work());
-    let manner = range(0..6);
     if manner > 1 {
         match range(0..3) {
             0 => {}
@@ -409,7 +422,7 @@ async fn task(record: &Record) {
                 Err(_) => task.await,
             }
         }
-        _ => task.await,
+        _ => timeout_after(RECOVERY, task).await.expect("a cancel or an abort ends the work"),
     };
     match outcome {
         Ok(Ok(text)) => {
