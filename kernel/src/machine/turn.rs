@@ -21,6 +21,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.while_awake(|| {
             // The time since the run before does not count as the first step's.
             self.read_clock();
+            self.end_absence();
             loop {
                 let steps = self.steps_without_turn();
                 if steps > 0 {
@@ -38,18 +39,27 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
         // The owner asks after each turn whether the main task has ended.
         let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
-        self.while_awake(|| self.turn(&limit, &|| false))
+        self.while_awake(|| {
+            // Tasks that are ready have waited for this turn.
+            if self.ready_count() == 0 {
+                self.end_absence();
+            }
+            self.turn(&limit, &|| false)
+        })
+    }
+
+    /// Notes, in a kernel with peers, that it is not late by the time in which it was not run.
+    fn end_absence(&self) {
+        if let Some(peers) = self.local.peers() {
+            self.pace.note_sleep(self.read_clock());
+            self.pulse.batch_begins(self.home().id(), peers);
+        }
     }
 
     /// Shows the watchdog that the owner is back for the length of `work`.
     #[inline]
     fn while_awake<R>(&self, work: impl FnOnce() -> R) -> R {
         self.pulse.is_back();
-        if let Some(peers) = self.local.peers() {
-            // The kernel was not run, so it is not late by that time.
-            self.pace.note_sleep(self.read_clock());
-            self.pulse.batch_begins(self.home().id(), peers);
-        }
         let result = work();
         self.pulse.sleeps();
         result

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use pikake::kernel::inspect::kernel_figures;
 use pikake::net::{Closing, Patience, TcpListener, TcpStream, serve_on_all, serve_until};
 use pikake::sim::{Cause, FaultMix, Network, Runs, Schedule, Sim, busy_for, runs, sometimes};
 use pikake::sync::{Mutex, shared};
@@ -255,6 +256,20 @@ fn long_steps_of_several_kernels_take_the_same_time() {
         });
         sim.kernels("server", 3);
     });
+}
+
+/// The world turns the kernels one after the other. An hour without work makes none of them late.
+#[pikake::sim(seeds = 50, threads = 2)]
+async fn lateness_is_that_of_the_busy_kernel() {
+    let late = || kernel_figures().peers.unwrap().late_max;
+    sleep(HOUR).await.unwrap();
+    assert!(late() < ms(1), "{:?}", late());
+    for task in [(); 3].map(|()| spawn(async { busy_for(SECOND) })) {
+        task.await.unwrap();
+    }
+    assert!(late() >= SECOND && late() < 4 * SECOND, "{:?}", late());
+    let other = other_kernels()[0].call(move || async move { late() }).await.unwrap();
+    assert!(other < ms(1), "{other:?}");
 }
 
 /// As on processors of their own: what a kernel sends after a long computation arrives afterwards,
