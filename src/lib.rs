@@ -417,6 +417,9 @@ mod book {
     #[doc = include_str!("../docs/celery.md")]
     mod celery {}
 
+    #[doc = include_str!("../docs/cores.md")]
+    mod cores {}
+
     #[cfg(feature = "pool")]
     #[doc = include_str!("../docs/pools.md")]
     mod pools {}

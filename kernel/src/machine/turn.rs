@@ -51,7 +51,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Notes, in a kernel with peers, that it is not late by the time in which it was not run.
     fn end_absence(&self) {
         if let Some(peers) = self.local.peers() {
-            self.pace.note_sleep(self.read_clock());
+            let now = self.read_clock();
+            self.pace.note_sleep(now);
+            self.home().set_late_since(now);
             self.pulse.batch_begins(self.home().id(), peers);
         }
     }

@@ -6,6 +6,9 @@ use std::time::Duration;
 use pikake::timeout_after;
 use xtask::{Kind, Server};
 
+#[expect(dead_code, reason = "the example's main is for people")]
+#[path = "../../examples/cores_pool.rs"]
+mod cores_pool;
 #[path = "../../examples/crawler.rs"]
 mod crawler;
 #[path = "../../examples/hyper.rs"]
@@ -84,6 +87,12 @@ fn tokio_postgres_queries_and_rolls_back() {
 fn axum_answers_from_a_pool() {
     let Some(server) = Server::start_or_skip(Kind::Postgres) else { return };
     check(include_str!("../../examples/orders.rs"), orders::demo(server.port()));
+}
+
+#[test]
+fn kernels_have_pools_with_a_common_limit() {
+    let Some(server) = Server::start_or_skip(Kind::Postgres) else { return };
+    check(include_str!("../../examples/cores_pool.rs"), cores_pool::demo(server.port()));
 }
 
 #[test]
