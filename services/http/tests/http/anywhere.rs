@@ -347,7 +347,8 @@ async fn patiently<F: Future>(is_calm: bool, answer: F) -> Result<F::Output, Tim
 /// Asks by HTTP, and may leave.
 async fn request(record: &Record, is_calm: bool) {
     let leaves = range(0..3) == 0;
-    let (key, script) = (record.key(), if leaves { endless() } else { script() });
+    // No server learns that a client has lost its power while the answer is being made.
+    let (key, script) = (record.key(), if leaves && is_calm { endless() } else { script() });
     let asked = match leaves {
         true => timeout_after(Duration::from_micros(range(500..25_000)), ask(key, &script)).await,
         false => patiently(is_calm, ask(key, &script)).await,
