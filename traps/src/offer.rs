@@ -250,11 +250,10 @@ impl<W: Send + 'static, T: Send + 'static> Offer<W, T> {
 
 impl<W, T> Withdraw for Offer<W, T> {
     fn withdraw(&self) -> bool {
-        let withdrawn = self.peers.withdraw(self.key);
+        let before = self.withdrawn.take();
+        let withdrawn = before.or_else(|| self.peers.withdraw(self.key));
         let is_withdrawn = withdrawn.is_some();
-        if is_withdrawn {
-            self.withdrawn.set(withdrawn);
-        }
+        self.withdrawn.set(withdrawn);
         is_withdrawn
     }
 }

@@ -207,6 +207,7 @@ fn cancel_withdraws_work_that_has_not_begun() {
         let (guard, drops) = sends_drop();
         let task = spawn_anywhere(move || async move { drop(guard) });
         task.request_cancel("not wanted");
+        task.request_cancel("once more");
         let outcome = task.await;
         let Err(TaskError::Cancelled(why)) = &outcome else { panic!("{outcome:?}") };
         assert_eq!(why.reason(), Some("not wanted"));
