@@ -163,7 +163,8 @@ impl Drop for Live {
 }
 
 /// A random script: `w`aits, computes for `s`hort or `l`ong, `y`ields, `c`leans up when it is
-/// interrupted, s`h`ields a wait, waits `f`or ever, `p`anics. A request that ends with `b` has a long body.
+/// interrupted, s`h`ields a wait, waits `f`or ever, `p`anics. A request that ends with `b` has a
+/// long body.
 fn script() -> String {
     let steps = (0..range(0..5)).map(|_| match range(0..16) {
         0..5 => 'w',
