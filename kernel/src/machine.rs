@@ -274,7 +274,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             // Nothing was ready when the owner left, in virtual time.
             self.pace.note_sleep(self.clock.now());
         }
-        self.home().set_late_since(self.pace.polled_at());
+        self.home().set_late_since(self.pace.late_since());
     }
 
     /// The moment of the next timer, or of the end of the shutdown's grace.

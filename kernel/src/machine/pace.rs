@@ -181,9 +181,9 @@ impl Pace {
         is_next.then_some(since)
     }
 
-    /// The moment of the last poll of the driver, or of the end of the last sleep.
-    pub(super) fn polled_at(&self) -> Ticks {
-        self.polled_at.get()
+    /// The moment since which the task that is stepped next may have waited.
+    pub(super) fn late_since(&self) -> Ticks {
+        self.late_since.get()
     }
 
     /// Whether the last poll was so long ago that an event since then may be late.
