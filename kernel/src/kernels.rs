@@ -12,8 +12,7 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use pikake_traps::door;
-use pikake_traps::{KernelHandle, Peers, future_wait};
+use pikake_traps::{KernelHandle, Peers, door, future_wait};
 
 use crate::Kernel;
 
@@ -55,7 +54,7 @@ impl Kernels {
     ///
     /// The process is out of threads or descriptors.
     pub fn start(count: usize) -> io::Result<Self> {
-        let peers = Peers::of_current().unwrap_or_default();
+        let peers = Peers::current_or_new().unwrap_or_default();
         let mut kernels = Self { running: Vec::new(), peers };
         for number in 0..count {
             let (sender, receiver) = mpsc::channel();

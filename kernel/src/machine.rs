@@ -146,8 +146,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let local = Local::new(home, settings.graces(clock.rate()), settings.quotas());
         let handle = || KernelHandle::new(local.home().shared().clone());
         if let Some(peers) = settings.peers() {
-            local.set_peers(peers);
-            peers.join(&handle());
+            local.join(peers);
         }
         let listed = is_real.then(|| Listed::add(handle(), pulse.clone()));
         let machine = Self {
@@ -253,10 +252,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// the driver, so a foreign loop that watches the driver sees them.
     pub(crate) fn owner_left(&self) {
         // Nobody knows when the owner comes back. In virtual time the kernel only sleeps.
-        match (self.is_real_time, self.has_work()) {
-            (true, _) => self.home().set_late_since(Ticks::ZERO),
-            (false, false) => self.home().set_late_since(Ticks::MAX),
-            (false, true) => {}
+        if self.is_real_time {
+            self.home().set_late_from(Ticks::ZERO);
+        } else if !self.has_work() {
+            self.home().set_late_from(Ticks::MAX);
         }
         self.home().owner_left();
         if self.has_work() {
@@ -267,14 +266,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Announces that the owner is back.
     pub(crate) fn owner_is_back(&self) {
         self.home().wake_up();
-        if !self.local.has_peers() {
-            return;
+        // The kernel is not late by the time in which nothing was ready.
+        match self.ready_count() {
+            0 => self.end_absence(),
+            _ => self.home().set_late_from(self.pace.late_from()),
         }
-        if self.home().late_since() == Ticks::MAX {
-            // Nothing was ready when the owner left, in virtual time.
-            self.pace.note_sleep(self.clock.now());
-        }
-        self.home().set_late_since(self.pace.late_since());
     }
 
     /// The moment of the next timer, or of the end of the shutdown's grace.

@@ -67,7 +67,8 @@ use std::process;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pikake_traps::{KernelId, Peers, PlaceCell, TaskId};
+use pikake_time::Ticks;
+use pikake_traps::{Home, Peers, PlaceCell, TaskId};
 
 use crate::threads::{
     AtomicBool, AtomicU64, Builder, Condvar, Instant, Mutex, MutexGuard, Ordering, sleep,
@@ -120,6 +121,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A kernel with peers.
+type Member = (Arc<Home>, Peers);
+
 /// The part of a kernel that the watchdog looks at. Only the kernel's thread writes here.
 pub(crate) struct Pulse {
     /// The number of the current step, or [`NO_STEP`].
@@ -130,12 +134,8 @@ pub(crate) struct Pulse {
     place: PlaceCell,
     /// Set while the kernel blocks in its driver, and while its owner has left it.
     is_asleep: AtomicBool,
-    /// The kernel, as one among its peers, from its first batch on.
-    member: OnceLock<(KernelId, Peers)>,
-    /// The number of the current [batch](late).
-    batch: AtomicU64,
-    /// Set while a kernel with peers blocks in its driver.
-    is_idle: AtomicBool,
+    /// The kernel, as one among its peers, from its first [batch](late) on.
+    member: OnceLock<Member>,
     name: ShownName,
     limit: Duration,
     watchdog: &'static Watchdog,
@@ -154,8 +154,6 @@ impl Pulse {
             place: PlaceCell::default(),
             is_asleep: AtomicBool::new(true),
             member: OnceLock::new(),
-            batch: AtomicU64::new(0),
-            is_idle: AtomicBool::new(false),
             name: ShownName::default(),
             limit: limit.max(LIMIT_LEAST),
             watchdog,
@@ -201,38 +199,17 @@ impl Pulse {
         }
     }
 
-    /// Notes that a kernel with peers begins a batch. No batch of it had this number.
+    /// Notes that the kernel has peers. Further calls do nothing.
     #[inline]
-    pub(crate) fn batch_begins(&self, kernel: KernelId, peers: &Peers) {
-        self.member.get_or_init(|| (kernel, peers.clone()));
-        self.is_idle.store(false, Ordering::Relaxed);
-        self.end_batch();
+    pub(crate) fn joins(&self, home: &Arc<Home>, peers: &Peers) {
+        self.member.get_or_init(|| (home.clone(), peers.clone()));
     }
 
-    /// Notes that a kernel with peers is about to block in its driver.
-    #[inline]
-    pub(crate) fn runs_out_of_work(&self) {
-        self.end_batch();
-        self.is_idle.store(true, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn end_batch(&self) {
-        let last = self.batch.load(Ordering::Relaxed);
-        self.batch.store(last + 1, Ordering::Relaxed);
-    }
-
-    /// The number of the current batch of a kernel with peers; `None` while the kernel sleeps.
-    fn current_batch(&self) -> Option<u64> {
-        self.member.get()?;
-        (!self.is_asleep()).then(|| self.batch.load(Ordering::Relaxed))
-    }
-
-    /// The kernel, if it has these peers, and nothing to do.
-    fn idle_member(&self, peers: &Peers) -> Option<KernelId> {
-        let (kernel, own) = self.member.get()?;
-        let is_idle = self.is_asleep() && self.is_idle.load(Ordering::Relaxed);
-        (is_idle && own.is_same(peers)).then_some(*kernel)
+    /// The current batch of a kernel with peers, by the moment from which the kernel is late with it.
+    /// `None` while the kernel has nothing to do, or was left by its owner.
+    fn current_batch(&self) -> Option<Ticks> {
+        let (home, _) = self.member.get()?;
+        Some(home.late_from()).filter(|moment| ![Ticks::ZERO, Ticks::MAX].contains(moment))
     }
 
     /// The current step, if there is one. Only its number is certain: the step may be over, and its
@@ -402,13 +379,13 @@ impl Entry {
 
     /// Looks at the batch of a kernel with peers, after [`look`](Self::look).
     fn look_at_batch(&mut self, now: Instant) {
-        let number = self.pulse.current_batch().filter(|_| !self.is_unwatched);
-        let Some(number) = number else {
+        let late_from = self.pulse.current_batch().filter(|_| !self.is_unwatched);
+        let Some(late_from) = late_from else {
             self.batch = None;
             return;
         };
-        let batch = self.batch.take().filter(|batch| batch.number == number);
-        let batch = self.batch.insert(batch.unwrap_or_else(|| Batch::new(number, now)));
+        let batch = self.batch.take().filter(|batch| batch.late_from == late_from);
+        let batch = self.batch.insert(batch.unwrap_or_else(|| Batch::new(late_from, now)));
         let Some(Seen { step, since, .. }) = &self.seen else { return };
         let took = now.saturating_duration_since(*since);
         if let Some(Report { task, name, spawned_at, took, .. }) = self.pulse.report(step, took) {
@@ -417,7 +394,7 @@ impl Entry {
     }
 
     /// The kernel and its peers, and how late it is, if that is worth a report.
-    fn lateness(&self, now: Instant) -> Option<(&Batch, Duration, &(KernelId, Peers))> {
+    fn lateness(&self, now: Instant) -> Option<(&Batch, Duration, &Member)> {
         let batch = self.batch.as_ref()?;
         Some((batch, batch.lateness(now)?, self.pulse.member.get()?))
     }
@@ -475,10 +452,9 @@ impl State {
             return None;
         }
         let report = self.entries.iter().find_map(|entry| {
-            let (batch, late, (kernel, peers)) = entry.lateness(now)?;
-            let idle = self.entries.iter().find_map(|other| other.pulse.idle_member(peers))?;
-            let longest = batch.longest().cloned();
-            Some(LateReport { kernel: *kernel, late, idle, longest })
+            let (batch, late, (home, peers)) = entry.lateness(now)?;
+            let (idle, longest) = (peers.idle()?, batch.longest().cloned());
+            Some(LateReport { kernel: home.id(), late, idle, longest })
         })?;
         self.reported_late = Some(now);
         Some(report)

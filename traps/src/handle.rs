@@ -53,10 +53,6 @@ impl KernelHandle {
         door::with(|local| Self::new(local.home().shared().clone()))
     }
 
-    pub(crate) fn home(&self) -> &Arc<Home> {
-        &self.home
-    }
-
     /// The id of the kernel.
     pub fn id(&self) -> KernelId {
         self.home.id()

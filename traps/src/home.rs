@@ -134,8 +134,8 @@ pub struct Home {
     wake_driver: Mutex<Option<WakeDriver>>,
     /// Wakes carry the moment when they were sent.
     times_wakes: AtomicBool,
-    /// See [`late_since`](Self::late_since).
-    late_since: AtomicU64,
+    /// See [`late_from`](Self::late_from).
+    late_from: AtomicU64,
     /// The task cells in use on the home thread.
     cells: CellCount,
 }
@@ -198,7 +198,7 @@ impl Home {
             asleep: AtomicBool::new(false),
             wake_driver: Mutex::new(Some(Box::new(wake_driver))),
             times_wakes: AtomicBool::new(false),
-            late_since: AtomicU64::new(0),
+            late_from: AtomicU64::new(0),
             cells: CellCount::default(),
         };
         LocalHome { home: Arc::new(home), _here: PhantomData }
@@ -302,16 +302,17 @@ impl Home {
         self.times_wakes.load(Ordering::Relaxed).then(Instant::now)
     }
 
-    /// Notes the moment since which the task that is stepped next may have waited. For a kernel
-    /// with [`Peers`](crate::Peers): after each poll of its driver; [`Ticks::MAX`] before it sleeps
-    /// there, and zero when its owner leaves it.
-    pub fn set_late_since(&self, since: Ticks) {
-        self.late_since.store(since.get(), Ordering::Relaxed);
+    /// Shows from which moment on the kernel is late: [`LATE`](crate::LATE) after the moment since
+    /// which the task that is stepped next may have waited. For a kernel with
+    /// [`Peers`](crate::Peers): another moment for each batch of tasks that it finds ready;
+    /// [`Ticks::MAX`] while it has nothing to do, and zero while its owner has left it.
+    pub fn set_late_from(&self, moment: Ticks) {
+        self.late_from.store(moment.get(), Ordering::Relaxed);
     }
 
-    /// The moment since which the kernel's tasks may have waited for their steps. From any thread.
-    pub fn late_since(&self) -> Ticks {
-        Ticks::new(self.late_since.load(Ordering::Relaxed))
+    /// The moment from which on the kernel is late. From any thread.
+    pub fn late_from(&self) -> Ticks {
+        Ticks::new(self.late_from.load(Ordering::Relaxed))
     }
 
     /// Whether there may be a message: a plain load, for the kernel.
@@ -365,7 +366,7 @@ impl Home {
         let wake_driver = self.wake_driver().take();
         drop(wake_driver);
         // An ended kernel is late for ever.
-        self.set_late_since(Ticks::ZERO);
+        self.set_late_from(Ticks::ZERO);
         let mut inbox = self.inbox();
         inbox.closed = true;
         self.waiting.store(false, Ordering::SeqCst);

@@ -257,10 +257,11 @@ impl Local {
         self.id
     }
 
-    /// Sets the kernels that this one belongs to. Only the first call has an effect.
-    pub fn set_peers(&self, peers: &Peers) {
-        // The error is the peers of a second call.
-        drop(self.peers.set(peers.clone()));
+    /// Makes the kernel one of these, unless it belongs to others already.
+    pub fn join(&self, peers: &Peers) {
+        if self.peers.set(peers.clone()).is_ok() {
+            peers.add(self.home.shared());
+        }
     }
 
     /// The kernels that this one belongs to.

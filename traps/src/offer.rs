@@ -34,7 +34,7 @@ use crate::door;
 use crate::interrupt::TaskError;
 use crate::local::{Local, Start};
 use crate::names::{KernelId, TaskId};
-use crate::peers::{LATE, Offered, Peers};
+use crate::peers::{Offered, Peers};
 use crate::remote::{Remote, Visitor};
 use crate::seen::About;
 use crate::task::{Builder, Task, current, spawn_at};
@@ -97,9 +97,9 @@ where
 pub fn should_offer() -> bool {
     door::with(|local| match local.peers() {
         Some(peers) => {
-            let kernel = local.kernel();
-            is_late(local) && peers.has_time(local.id(), kernel.now(), kernel.rate())
-                || offers_early(local, peers)
+            let now = local.kernel().now();
+            let is_late = now >= local.home().late_from();
+            is_late && peers.has_time(local.id(), now) || offers_early(local, peers)
         }
         None => false,
     })
@@ -110,8 +110,7 @@ fn offers_early(local: &Local, peers: &Peers) -> bool {
 }
 
 fn is_late(local: &Local) -> bool {
-    let kernel = local.kernel();
-    kernel.now().since(local.home().late_since()) >= kernel.rate().ticks_ceil(LATE)
+    local.kernel().now() >= local.home().late_from()
 }
 
 /// The kernel that has begun offered work, from the first step of the task that offered it.

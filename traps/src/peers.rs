@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use pikake_time::{Rate, Ticks};
+use pikake_time::Ticks;
 
 use crate::home::Home;
 use crate::names::KernelId;
@@ -94,16 +94,22 @@ impl Peers {
         self.0.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether both have the same members, now and later.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+    /// Adds a kernel, by its home, and forgets those that have ended. For
+    /// [`Local::join`](crate::Local::join).
+    pub fn add(&self, home: &Arc<Home>) {
+        let mut members = self.members();
+        members.retain(|home| !home.is_closed());
+        members.push(home.clone());
     }
 
     /// Whether a member other than `own` is on time.
-    pub(crate) fn has_time(&self, own: KernelId, now: Ticks, rate: Rate) -> bool {
-        let late = rate.ticks_ceil(LATE);
-        let has_time = |home: &Arc<Home>| home.id() != own && now.since(home.late_since()) < late;
-        self.members().iter().any(has_time)
+    pub(crate) fn has_time(&self, own: KernelId, now: Ticks) -> bool {
+        self.members().iter().any(|home| home.id() != own && now < home.late_from())
+    }
+
+    /// A member that has nothing to do.
+    pub fn idle(&self) -> Option<KernelId> {
+        self.members().iter().find(|home| is_idle(home)).map(|home| home.id())
     }
 
     /// Whether there is a member other than `own`.
@@ -126,8 +132,7 @@ impl Peers {
     /// left. A kernel that offers does not sleep.
     pub(crate) fn wake_one(&self) {
         let members = self.members();
-        let waits = |home: &&Arc<Home>| home.late_since() == Ticks::MAX;
-        let is_woken = members.iter().filter(waits).any(|home| home.wake_if_asleep());
+        let is_woken = members.iter().any(|home| is_idle(home) && home.wake_if_asleep());
         if !is_woken {
             members.iter().any(|home| home.wake_if_asleep());
         }
@@ -155,6 +160,10 @@ impl Peers {
         self.0.offer_count.store(offers.map.len(), Ordering::SeqCst);
         result
     }
+}
+
+fn is_idle(home: &Home) -> bool {
+    home.late_from() == Ticks::MAX
 }
 
 impl fmt::Debug for Peers {

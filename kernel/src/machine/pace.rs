@@ -157,6 +157,7 @@ impl Pace {
 
     /// Notes that the kernel has slept until now, or that its owner was away.
     pub(super) fn note_sleep(&self, now: Ticks) {
+        self.end_batch();
         self.polled_at.set(now);
         self.late_since.set(Ticks::MAX);
     }
@@ -168,9 +169,9 @@ impl Pace {
     }
 
     /// Notes a poll of the driver, after which this number of tasks is ready. If those that were
-    /// ready at an earlier poll have been stepped, returns the moment since which these may have
-    /// waited: that of the poll before, for their events may be as old.
-    pub(super) fn note_batch(&self, now: Ticks, last_step: u64, ready: u64) -> Option<Ticks> {
+    /// ready at an earlier poll have been stepped, these are another batch, and may have waited since
+    /// the poll before: their events may be as old. Returns whether that is so.
+    pub(super) fn note_batch(&self, now: Ticks, last_step: u64, ready: u64) -> bool {
         self.late_max.note(now, now.since(self.late_since.get()));
         let since = self.polled_at.replace(now);
         let is_next = last_step >= self.batch_ends.get();
@@ -178,12 +179,12 @@ impl Pace {
             self.batch_ends.set(last_step + ready);
             self.late_since.set(since);
         }
-        is_next.then_some(since)
+        is_next
     }
 
-    /// The moment since which the task that is stepped next may have waited.
-    pub(super) fn late_since(&self) -> Ticks {
-        self.late_since.get()
+    /// The moment from which on the kernel is late with its batch.
+    pub(super) fn late_from(&self) -> Ticks {
+        self.late_since.get().saturating_add(self.late)
     }
 
     /// Whether the last poll was so long ago that an event since then may be late.

@@ -39,22 +39,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
         // The owner asks after each turn whether the main task has ended.
         let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
-        self.while_awake(|| {
-            // Tasks that are ready have waited for this turn.
-            if self.ready_count() == 0 {
-                self.end_absence();
-            }
-            self.turn(&limit, &|| false)
-        })
+        self.while_awake(|| self.turn(&limit, &|| false))
     }
 
     /// Notes, in a kernel with peers, that it is not late by the time in which it was not run.
-    fn end_absence(&self) {
-        if let Some(peers) = self.local.peers() {
-            let now = self.read_clock();
-            self.pace.note_sleep(now);
-            self.home().set_late_since(now);
-            self.pulse.batch_begins(self.home().id(), peers);
+    pub(super) fn end_absence(&self) {
+        if self.local.has_peers() {
+            self.pace.note_sleep(self.read_clock());
+            self.note_batch();
         }
     }
 
@@ -260,14 +252,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if limit == Some(Duration::ZERO) {
             return self.poll_now();
         }
-        // Before the kernel shows that it sleeps.
-        let late_since = if self.takes_offers() { Ticks::MAX } else { Ticks::ZERO };
-        self.home().set_late_since(late_since);
+        if self.local.has_peers() {
+            // Before the kernel shows that it sleeps.
+            let is_idle = self.takes_offers();
+            self.home().set_late_from(if is_idle { Ticks::MAX } else { Ticks::ZERO });
+        }
         let may_block = self.home().fall_asleep() && !self.may_take_offer();
         let limit = if may_block { limit } else { Some(Duration::ZERO) };
-        if self.local.has_peers() {
-            self.pulse.runs_out_of_work();
-        }
         self.pulse.sleeps();
         let result = self.wait_for_events(limit);
         self.pulse.is_back();
@@ -293,14 +284,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Ok(())
     }
 
-    /// Shows the kernel's peers since when the tasks that are ready may have waited.
+    /// Shows, in a kernel with peers, from when on it is late with the tasks that are ready.
     #[inline]
     fn note_batch(&self) {
         let Some(peers) = self.local.peers() else { return };
         let (now, ready) = (self.read_clock(), self.ready_count() as u64);
-        if let Some(since) = self.pace.note_batch(now, self.local.step_number(), ready) {
-            self.home().set_late_since(since);
-            self.pulse.batch_begins(self.home().id(), peers);
+        if self.pace.note_batch(now, self.local.step_number(), ready) {
+            self.home().set_late_from(self.pace.late_from());
+            self.pulse.joins(self.home().shared(), peers);
         }
     }
 

@@ -4,14 +4,16 @@
 //! So one kernel can be late while another one has nothing to do: a handler computes for long, or
 //! too many connections are on one kernel. No kernel sees that by itself.
 //!
-//! A kernel with peers numbers its *batches*: the tasks that were ready at a poll of its driver. It
-//! begins another batch when all tasks of the last one have been stepped, and another number when
-//! it sleeps. So a kernel in which two looks find the same number has left tasks waiting for the
-//! time between these looks, at least.
+//! A kernel with peers shows from which moment on it is late with its *batch*: the tasks that were
+//! ready at a poll of its driver ([`Home::late_from`](pikake_traps::Home::late_from)). It begins
+//! another batch, with another moment, when all tasks of the last one have been stepped. So a kernel
+//! in which two looks find the same moment has left tasks waiting for the time between these looks,
+//! at least.
 
 use std::panic::Location;
 use std::time::Duration;
 
+use pikake_time::Ticks;
 use pikake_traps::KernelId;
 
 use crate::threads::Instant;
@@ -37,7 +39,7 @@ pub(super) struct FoundStep {
 
 /// A batch that at least one look has found.
 pub(super) struct Batch {
-    pub(super) number: u64,
+    pub(super) late_from: Ticks,
     /// The time of the first look that found the batch.
     since: Instant,
     /// The longest step of the batch among those that looks have found.
@@ -45,8 +47,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(number: u64, since: Instant) -> Self {
-        Self { number, since, longest: None }
+    pub(super) fn new(late_from: Ticks, since: Instant) -> Self {
+        Self { late_from, since, longest: None }
     }
 
     pub(super) fn add(&mut self, step: FoundStep) {

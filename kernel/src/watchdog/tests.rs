@@ -14,6 +14,7 @@ fn watchdog() -> &'static Watchdog {
 
 #[cfg(not(pikake_shuttle))]
 mod looks {
+    use std::cell::Cell;
     use std::iter;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ mod looks {
     use std::thread;
     use std::time::Instant;
 
-    use pikake_traps::{Home, KernelId, Peers};
+    use pikake_time::Ticks;
+    use pikake_traps::{Home, KernelId, LocalHome, Peers};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -112,8 +114,9 @@ mod looks {
     /// A kernel with peers, and its batches.
     struct Member {
         pulse: Arc<Pulse>,
+        home: LocalHome,
         id: KernelId,
-        peers: Peers,
+        batches: Cell<u64>,
         watched: Watched,
     }
 
@@ -121,23 +124,32 @@ mod looks {
         fn new(looks: &Looks, peers: &Peers) -> Self {
             let pulse = looks.kernel(Duration::MAX);
             let watched = Watchdog::add(&pulse);
-            let new = Self { pulse, id: Home::open(|| ()).id(), peers: peers.clone(), watched };
+            let home = Home::open(|| ());
+            peers.add(home.shared());
+            pulse.joins(home.shared(), peers);
+            let new = Self { pulse, id: home.id(), home, batches: Cell::new(0), watched };
             new.batch();
             new
         }
 
         fn batch(&self) {
-            self.pulse.batch_begins(self.id, &self.peers);
+            self.batches.set(self.batches.get() + 1);
+            self.home.set_late_from(Ticks::new(self.batches.get()));
         }
 
         fn sleep(&self) {
-            self.pulse.runs_out_of_work();
+            self.home.set_late_from(Ticks::MAX);
             self.pulse.sleeps();
         }
 
         fn wake(&self) {
             self.pulse.is_back();
             self.batch();
+        }
+
+        fn is_left(&self) {
+            self.home.set_late_from(Ticks::ZERO);
+            self.pulse.sleeps();
         }
     }
 
@@ -199,7 +211,7 @@ mod looks {
         stranger.sleep();
         assert_eq!([0, 60, 120].map(|time| looks.late_at(time)), [None, None, None]);
         // Its owner has left it, so it takes no work.
-        peer.pulse.sleeps();
+        peer.is_left();
         assert_eq!(looks.late_at(180), None);
         peer.pulse.is_back();
         peer.sleep();

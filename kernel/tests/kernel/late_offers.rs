@@ -1,14 +1,76 @@
 //! Offers of work while kernels end, are left by their owners, or are busy.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::mpsc::channel;
-use std::thread;
+use std::task::{Context, Poll};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pikake::task::spawn_anywhere;
-use pikake::traps::Peers;
-use pikake::{Kernel, Kernels, shield, sleep, spawn, yield_now};
+use pikake::task::{Builder, spawn_anywhere};
+use pikake::traps::{Claim, Peers, should_offer};
+use pikake::{
+    Kernel, KernelHandle, Kernels, shield, sleep, spawn, timeout_after, try_task_group, yield_now,
+};
 
 const LONG: Duration = Duration::from_secs(3600);
+/// A limit for anything that should happen.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A kernel on a thread of its own, which has nothing to do until it is asked to end.
+struct Idle {
+    kernel: KernelHandle,
+    thread: JoinHandle<()>,
+}
+
+impl Idle {
+    /// A kernel whose main task cleans up for this long at its end.
+    fn start(peers: &Peers, cleanup: Duration) -> Self {
+        let (peers, (started, starts)) = (peers.clone(), channel());
+        let thread = thread::spawn(move || {
+            let kernel = Kernel::builder().peers(&peers).build().unwrap();
+            started.send(kernel.handle()).unwrap();
+            drop(kernel.try_run(async {
+                drop(sleep(LONG).await);
+                shield(async { drop(sleep(cleanup).await) }).await
+            }));
+        });
+        Self { kernel: starts.recv().unwrap(), thread }
+    }
+
+    /// Waits until this is the kernel that the peers know as idle.
+    fn sleeps_among(self, peers: &Peers) -> Self {
+        while peers.idle() != Some(self.kernel.id()) {
+            thread::yield_now();
+        }
+        self
+    }
+
+    /// Has the kernel pass through its loop.
+    fn turn(&self) {
+        let (turned, turns) = channel();
+        self.kernel.call_there(Box::new(move || turned.send(()).unwrap())).unwrap();
+        turns.recv_timeout(SOON).unwrap();
+    }
+
+    fn end(self) {
+        self.kernel.shutdown().unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+/// Whether another kernel begins work that a new kernel with these peers offers.
+fn is_taken(peers: &Peers) -> bool {
+    let giver = Kernel::builder().peers(peers).build().unwrap();
+    giver.run(async {
+        spawn(async {}).detach();
+        let (begun, begins) = channel();
+        let task = spawn_anywhere(move || async move { begun.send(()).unwrap() });
+        let is_taken = begins.recv_timeout(Duration::from_secs(2)).is_ok();
+        task.await.unwrap();
+        is_taken
+    })
+}
 
 /// No kernel begins work whose task was cancelled, also while the step that did so goes on.
 #[test]
@@ -50,8 +112,9 @@ struct EndsAndPanics(PanicsInDrop);
 
 impl Future for EndsAndPanics {
     type Output = ();
-    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<()> {
-        std::task::Poll::Ready(())
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
     }
 }
 
@@ -66,7 +129,7 @@ fn panic_in_the_drop_of_work_is_the_task_s() {
             begun.send(()).unwrap();
             EndsAndPanics(PanicsInDrop)
         });
-        begins.recv_timeout(Duration::from_secs(10)).unwrap();
+        begins.recv_timeout(SOON).unwrap();
         let remote = task.await;
         assert_eq!(format!("{remote:?}"), format!("{local:?}"));
     });
@@ -78,27 +141,9 @@ fn kernel_left_by_its_owner_does_not_take_the_wake() {
     let peers = Peers::new();
     let left = Kernel::builder().peers(&peers).build().unwrap();
     left.run(async {});
-    let (started, starts) = channel();
-    let of_thread = peers.clone();
-    let thread = thread::spawn(move || {
-        let kernel = Kernel::builder().peers(&of_thread).build().unwrap();
-        started.send(kernel.handle()).unwrap();
-        drop(kernel.try_run(async { sleep(LONG).await }));
-    });
-    let idle = starts.recv().unwrap();
-    thread::sleep(Duration::from_millis(200));
-    let giver = Kernel::builder().peers(&peers).build().unwrap();
-    let is_taken = giver.run(async {
-        spawn(async {}).detach();
-        let (begun, begins) = channel();
-        let task = spawn_anywhere(move || async move { begun.send(()).unwrap() });
-        let is_taken = begins.recv_timeout(Duration::from_secs(2)).is_ok();
-        task.await.unwrap();
-        is_taken
-    });
-    idle.interrupt("enough").unwrap();
-    thread.join().unwrap();
-    assert!(is_taken, "an idle kernel sleeps while work is offered");
+    let idle = Idle::start(&peers, Duration::ZERO).sleeps_among(&peers);
+    assert!(is_taken(&peers), "an idle kernel sleeps while work is offered");
+    idle.end();
     drop(left);
 }
 
@@ -106,37 +151,12 @@ fn kernel_left_by_its_owner_does_not_take_the_wake() {
 #[test]
 fn kernel_that_shuts_down_does_not_take_the_wake() {
     let peers = Peers::new();
-    let start = || {
-        let (started, starts) = channel();
-        let peers = peers.clone();
-        let thread = thread::spawn(move || {
-            let kernel = Kernel::builder().peers(&peers).build().unwrap();
-            started.send(kernel.handle()).unwrap();
-            drop(kernel.try_run(async {
-                drop(sleep(LONG).await);
-                shield(async { drop(sleep(Duration::from_secs(4)).await) }).await
-            }));
-        });
-        (starts.recv().unwrap(), thread)
-    };
-    let (ending, ends) = start();
-    let (idle, ends_too) = start();
-    thread::sleep(Duration::from_millis(200));
-    ending.shutdown().unwrap();
-    thread::sleep(Duration::from_millis(200));
-    let giver = Kernel::builder().peers(&peers).build().unwrap();
-    let is_taken = giver.run(async {
-        spawn(async {}).detach();
-        let (begun, begins) = channel();
-        let task = spawn_anywhere(move || async move { begun.send(()).unwrap() });
-        let is_taken = begins.recv_timeout(Duration::from_secs(2)).is_ok();
-        task.await.unwrap();
-        is_taken
-    });
-    idle.shutdown().unwrap();
-    ends.join().unwrap();
-    ends_too.join().unwrap();
-    assert!(is_taken, "an idle kernel sleeps while work is offered");
+    let ending = Idle::start(&peers, Duration::from_secs(4)).sleeps_among(&peers);
+    ending.kernel.shutdown().unwrap();
+    let idle = Idle::start(&peers, Duration::ZERO).sleeps_among(&peers);
+    assert!(is_taken(&peers), "an idle kernel sleeps while work is offered");
+    idle.end();
+    ending.end();
 }
 
 /// An embedded kernel whose main task has ended must not take work: its owner leaves it.
@@ -145,7 +165,7 @@ fn kernel_whose_main_task_has_ended_takes_no_work() {
     let peers = Peers::new();
     let giver = Kernel::builder().peers(&peers).build().unwrap();
     let (offered, offers) = channel();
-    let (go, goes) = channel::<()>();
+    let ((go, goes), (turned, turns)) = (channel::<()>(), channel());
     let of_thread = peers.clone();
     let thread = thread::spawn(move || {
         let kernel = Kernel::builder().peers(&of_thread).build().unwrap();
@@ -156,6 +176,7 @@ fn kernel_whose_main_task_has_ended_takes_no_work() {
             }
         });
         let is_over = ended.is_ok();
+        turned.send(()).unwrap();
         goes.recv().unwrap();
         is_over
     });
@@ -163,8 +184,8 @@ fn kernel_whose_main_task_has_ended_takes_no_work() {
         spawn(async {}).detach();
         let task = spawn_anywhere(move || async move { thread::current().id() });
         offered.send(()).unwrap();
-        thread::sleep(Duration::from_millis(300));
-        let ended = pikake::timeout_after(Duration::from_secs(2), task).await;
+        turns.recv_timeout(SOON).unwrap();
+        let ended = timeout_after(Duration::from_secs(2), task).await;
         go.send(()).unwrap();
         let is_over = thread.join();
         assert!(ended.is_ok(), "the work is in a kernel that was left: {is_over:?} {ended:?}");
@@ -176,35 +197,24 @@ fn kernel_whose_main_task_has_ended_takes_no_work() {
 fn refused_task_offers_no_work() {
     let (begun, begins) = channel();
     let peers = Peers::new();
-    let of_thread = peers.clone();
-    let (started, starts) = channel();
-    let thread = thread::spawn(move || {
-        let kernel = Kernel::builder().peers(&of_thread).build().unwrap();
-        started.send(kernel.handle()).unwrap();
-        drop(kernel.try_run(async { sleep(LONG).await }));
-    });
-    let idle = starts.recv().unwrap();
+    let idle = Idle::start(&peers, Duration::ZERO).sleeps_among(&peers);
     let giver = Kernel::builder().peers(&peers).build().unwrap();
-    giver
-        .enter(|| {
-            spawn(async move {
-                drop(sleep(LONG).await);
-                for _ in 0..200 {
-                    let begun = begun.clone();
-                    let task = spawn_anywhere(move || async move { begun.send(()).unwrap() });
-                    assert!(task.is_finished(), "refused");
-                    thread::sleep(Duration::from_millis(1));
-                }
-            })
-            .detach();
-        })
-        .unwrap();
+    let refused = async move {
+        drop(sleep(LONG).await);
+        for _ in 0..200 {
+            let begun = begun.clone();
+            let task = spawn_anywhere(move || async move { begun.send(()).unwrap() });
+            assert!(task.is_finished(), "refused");
+            // It looks for offers between these.
+            idle.turn();
+            idle.turn();
+        }
+        idle.end();
+    };
+    giver.enter(|| spawn(refused).detach()).unwrap();
     giver.run(yield_now()).unwrap();
     giver.shutdown();
-    let begun = begins.try_iter().count();
-    idle.interrupt("enough").unwrap();
-    thread.join().unwrap();
-    assert_eq!(begun, 0, "works of refused tasks have begun");
+    assert_eq!(begins.iter().count(), 0, "works of refused tasks have begun");
 }
 
 /// The task waits for the end of work that cleans up for longer than the foreign grace.
@@ -220,7 +230,7 @@ fn cancelled_task_waits_for_long_cleanup() {
             shield(async { drop(sleep(Duration::from_secs(3)).await) }).await;
             7
         });
-        begins.recv_timeout(Duration::from_secs(10)).unwrap();
+        begins.recv_timeout(SOON).unwrap();
         yield_now().await.unwrap();
         task.request_cancel("a");
         yield_now().await.unwrap();
@@ -233,22 +243,14 @@ fn cancelled_task_waits_for_long_cleanup() {
 #[test]
 fn turned_kernel_is_not_late() {
     let peers = Peers::new();
-    let (started, starts) = channel();
-    let of_thread = peers.clone();
-    let thread = thread::spawn(move || {
-        let kernel = Kernel::builder().peers(&of_thread).build().unwrap();
-        started.send(kernel.handle()).unwrap();
-        drop(kernel.try_run(async { sleep(LONG).await }));
-    });
-    let idle = starts.recv().unwrap();
-    thread::sleep(Duration::from_millis(100));
+    let idle = Idle::start(&peers, Duration::ZERO).sleeps_among(&peers);
     let kernel = Kernel::builder().peers(&peers).build().unwrap();
     let late = kernel.try_run_by(
         async {
             let mut late = 0;
             for _ in 0..1000 {
                 yield_now().await.unwrap();
-                late += u32::from(pikake::traps::should_offer());
+                late += u32::from(should_offer());
             }
             late
         },
@@ -258,8 +260,7 @@ fn turned_kernel_is_not_late() {
             }
         },
     );
-    idle.interrupt("enough").unwrap();
-    thread.join().unwrap();
+    idle.end();
     assert!(late.unwrap() < 500, "a kernel that waits for nothing is late in most steps");
 }
 
@@ -270,8 +271,10 @@ fn kernel_that_got_work_of_its_own_passes_the_wake_on() {
     for _ in 0..30 {
         missed += pikake::run(async {
             let kernels = Kernels::start(2).unwrap();
-            sleep(Duration::from_millis(10)).await.unwrap();
             let first = kernels.handles().remove(0);
+            while Peers::current().unwrap().idle() != Some(first.id()) {
+                thread::yield_now();
+            }
             spawn(async {}).detach();
             let (begun, begins) = channel();
             let task = spawn_anywhere(move || async move {
@@ -295,7 +298,7 @@ fn kernel_that_got_work_of_its_own_passes_the_wake_on() {
 
 /// A deadline around the wait for taken work is passed on once, and the wait goes on.
 #[test]
-fn deadline_around_taken_work() {
+fn deadline_around_taken_work_is_passed_on() {
     pikake::run(async {
         let _kernels = Kernels::start(1).unwrap();
         spawn(async {}).detach();
@@ -303,17 +306,22 @@ fn deadline_around_taken_work() {
         let work = move |(): ()| async move {
             begun.send(()).unwrap();
             let why = sleep(LONG).await.unwrap_err();
-            sleep(Duration::from_millis(300)).await.unwrap();
-            why.to_string()
+            sleep(Duration::from_millis(20)).await.unwrap(); // a cleanup
+            why.reason().map(str::to_owned)
         };
         let here = |claim| async move {
-            let pikake::traps::Claim::There(taken) = claim else { panic!("not taken") };
-            let wait = pikake::timeout_after(Duration::from_millis(50), taken.outcome());
-            wait.await.map(|outcome| outcome.unwrap()).map_err(|why| why.to_string())
+            let Claim::There(taken) = claim else { panic!("nobody has taken it") };
+            let mut outcome = None;
+            let wait = async { outcome = Some(taken.outcome().await) };
+            let is_over = timeout_after(Duration::from_millis(20), wait).await.is_err();
+            (is_over, outcome)
         };
-        let task = pikake::task::Builder::new().offer((), work, here);
-        begins.recv_timeout(Duration::from_secs(10)).unwrap();
-        println!("{:?}", task.await.unwrap());
+        let task = Builder::new().offer((), work, here);
+        begins.recv_timeout(SOON).unwrap();
+        let (is_over, outcome) = task.await.unwrap();
+        let why = outcome.unwrap().unwrap();
+        assert_eq!(why.as_deref(), Some("a deadline of the caller passed"));
+        assert!(is_over, "the owner of the deadline learns of it");
     });
 }
 
@@ -322,17 +330,18 @@ fn deadline_around_taken_work() {
 fn panic_of_taken_member_reaches_its_group() {
     pikake::run(async {
         let _kernels = Kernels::start(1).unwrap();
-        let outcome = pikake::try_task_group(async |group| {
-            group.spawn(async { Ok::<_, std::io::Error>(()) });
+        let outcome = try_task_group(async |group| {
+            group.spawn(async { Ok::<_, io::Error>(()) });
             let (begun, begins) = channel();
             group.spawn_anywhere(move || async move {
                 begun.send(()).unwrap();
                 panic!("as it must be")
             });
-            begins.recv_timeout(Duration::from_secs(10)).unwrap();
-            Ok::<(), std::io::Error>(())
+            begins.recv_timeout(SOON).unwrap();
+            Ok::<(), io::Error>(())
         });
-        println!("{:?}", outcome.await);
+        let text = format!("{:?}", outcome.await.unwrap_err());
+        assert!(text.contains("as it must be"), "{text}");
     });
 }
 
@@ -340,10 +349,10 @@ fn panic_of_taken_member_reaches_its_group() {
 #[test]
 fn place_of_a_member_is_its_spawn() {
     pikake::run(async {
-        let outcome = pikake::try_task_group(async |group| {
-            group.spawn(async { Err::<(), _>(std::io::Error::other("failed")) });
-            pikake::yield_now().await.unwrap();
-            Ok::<(), std::io::Error>(())
+        let outcome = try_task_group(async |group| {
+            group.spawn(async { Err::<(), _>(io::Error::other("failed")) });
+            yield_now().await.unwrap();
+            Ok::<(), io::Error>(())
         });
         let text = format!("{:?}", outcome.await);
         assert!(text.contains("late_offers.rs"), "{text}");

@@ -5,15 +5,6 @@ use crate::door;
 use crate::handle::KernelHandle;
 
 impl Peers {
-    /// Adds a kernel. A kernel that is a member already stays where it is in the list.
-    pub fn join(&self, kernel: &KernelHandle) {
-        let mut members = self.members();
-        members.retain(|home| !home.is_closed());
-        if members.iter().all(|home| home.id() != kernel.id()) {
-            members.push(kernel.home().clone());
-        }
-    }
-
     /// The members that have not ended, in the order of their joining.
     pub fn handles(&self) -> Vec<KernelHandle> {
         let members = self.members();
@@ -30,14 +21,13 @@ impl Peers {
 
     /// The peers of the current kernel. A kernel that was built without joins new ones. `None`
     /// outside a kernel.
-    pub fn of_current() -> Option<Self> {
+    pub fn current_or_new() -> Option<Self> {
         door::try_with(|local| {
             if let Some(peers) = local.peers() {
                 return peers.clone();
             }
             let peers = Self::new();
-            local.set_peers(&peers);
-            peers.join(&KernelHandle::new(local.home().shared().clone()));
+            local.join(&peers);
             peers
         })
     }

@@ -41,7 +41,7 @@ fn taker(peers: &Peers) -> (KernelHandle, JoinHandle<()>) {
     let thread = thread::spawn(move || {
         let home = Home::open(driver.waker());
         let handle = KernelHandle::new(home.shared().clone());
-        peers.join(&handle);
+        peers.add(home.shared());
         *to.lock().unwrap() = Some(handle);
         is_ready.notify_one();
         let mut mail = Vec::new();
