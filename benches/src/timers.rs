@@ -35,7 +35,7 @@ impl<R: Runtime> Step for ForeignDeadline<R> {
     }
 }
 
-/// Tasks that wait for a lock which nobody gives back, until a deadline of 50 to 250 ms passes.
+/// Tasks that wait for a lock that is never released, until a deadline of 50 to 250 ms passes.
 pub async fn timeout_expired<R: Runtime>(size: usize, rounds: usize) -> Figures {
     let lock = Rc::new(R::Lock::default());
     let held = lock.lock().await;

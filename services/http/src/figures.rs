@@ -24,8 +24,6 @@ pub(crate) struct ServerFigures {
     /// The addresses of the clients, by the tasks of their connections, which start those of the
     /// requests.
     peers: RefCell<HashMap<TaskId, Peer>>,
-    /// Those of the requests of other kernels, by their tasks.
-    moved: RefCell<HashMap<TaskId, Peer>>,
     running: Cell<u64>,
     responses: [Cell<u64>; CLASSES.len()],
     unanswered: Cell<u64>,
@@ -55,23 +53,12 @@ impl ServerFigures {
     /// guard is dropped.
     pub(crate) fn show_peer(self: Rc<Self>, connection: TaskId, peer: Peer) -> ShownPeer {
         self.peers.borrow_mut().insert(connection, peer);
-        ShownPeer { figures: self, task: connection, is_moved: false }
-    }
-
-    /// Shows a client's address to this task, of a request of another kernel.
-    pub(crate) fn show_moved_peer(self: Rc<Self>, task: TaskId, peer: Peer) -> ShownPeer {
-        self.moved.borrow_mut().insert(task, peer);
-        ShownPeer { figures: self, task, is_moved: true }
+        ShownPeer { figures: self, connection }
     }
 
     /// The address of the client of a connection, by its task.
     pub(crate) fn peer(&self, connection: TaskId) -> Option<Peer> {
         self.peers.borrow().get(&connection).cloned()
-    }
-
-    /// The address of the client of a request of another kernel, by its task.
-    pub(crate) fn moved_peer(&self, task: TaskId) -> Option<Peer> {
-        self.moved.borrow().get(&task).cloned()
     }
 
     pub(crate) fn task_began(&self) {
@@ -103,17 +90,15 @@ impl ServerFigures {
     }
 }
 
-/// Made by [`ServerFigures::show_peer`] and [`ServerFigures::show_moved_peer`].
+/// Made by [`ServerFigures::show_peer`].
 pub(crate) struct ShownPeer {
     figures: Rc<ServerFigures>,
-    task: TaskId,
-    is_moved: bool,
+    connection: TaskId,
 }
 
 impl Drop for ShownPeer {
     fn drop(&mut self) {
-        let peers = if self.is_moved { &self.figures.moved } else { &self.figures.peers };
-        let peer = peers.borrow_mut().remove(&self.task);
+        let peer = self.figures.peers.borrow_mut().remove(&self.connection);
         drop(peer);
     }
 }

@@ -1,8 +1,10 @@
 //! The address of a request's client.
 
-use pikake_traps::{figures, try_current};
+use std::rc::Rc;
 
-use crate::figures::ServerFigures;
+use pikake_traps::{LocalKey, current, figures, try_current};
+
+use crate::figures::{Peer, ServerFigures};
 
 /// The address of the client whose request the current task answers: that of the
 /// [listener](pikake_net::Listener), for TCP a [`SocketAddr`](std::net::SocketAddr). `None` outside
@@ -27,6 +29,18 @@ pub fn peer<A: Clone + 'static>() -> Option<A> {
     let figures = figures::of_kernel::<ServerFigures>();
     // The connection has started the request's task, unless that answers for another kernel.
     let connection = task.parent().and_then(|connection| figures.peer(connection));
-    let peer = connection.or_else(|| figures.moved_peer(task.id()))?;
-    peer.downcast_ref::<A>().cloned()
+    let moved = || task.local(key())?.downcast_ref::<Peer>().cloned();
+    connection.or_else(moved)?.downcast_ref::<A>().cloned()
+}
+
+/// The key of the client's address in the task of a request of another kernel.
+fn key() -> LocalKey {
+    static PLACE: u8 = 0;
+    LocalKey(std::ptr::from_ref(&PLACE).addr())
+}
+
+/// Shows the client's address to the current task, which answers a request of another kernel.
+pub(crate) fn show_to_current(peer: Peer) {
+    // A task that runs takes it.
+    let _ = current().set_local(key(), Rc::new(peer));
 }

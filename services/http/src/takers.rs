@@ -16,13 +16,13 @@ use std::task::Context;
 use http::{Request, Response};
 use http_body::Body;
 use pikake_net::{EnteredReplica, Replicas};
-use pikake_traps::{current, figures};
 use tower_service::Service;
 
 use crate::BoxError;
-use crate::figures::{Peer, ServerFigures};
+use crate::figures::Peer;
 use crate::incoming::Incoming;
 use crate::moved::{Moved, send_body};
+use crate::peer::show_to_current;
 use crate::reply::has_no_body;
 
 /// A service of the current kernel, among the [`Replicas`] of its listener.
@@ -51,8 +51,7 @@ pub(crate) async fn answer(
     peer: Option<Peer>,
 ) -> Result<Result<Response<Moved>, BoxError>, Request<Incoming>> {
     let Some(taker) = replicas.here::<Taker>() else { return Err(request) };
-    let figures = figures::of_kernel::<ServerFigures>();
-    let _peer = peer.map(|peer| figures.show_moved_peer(current().id(), peer));
+    peer.into_iter().for_each(show_to_current);
     Ok(taker.answer(request).await)
 }
 
