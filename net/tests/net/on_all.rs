@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pikake::net::tls::TlsStream;
 use pikake::net::{
-    Closing, Ended, Farewell, ListenerFailed, Patience, TcpListener, TcpStream, interruption,
-    serve_on_all, serve_until,
+    Closing, Ended, Farewell, ListenerFailed, Patience, Replicas, TcpListener, TcpStream,
+    interruption, serve_on_all, serve_until,
 };
 use pikake::{Kernels, spawn, yield_now};
 
@@ -144,4 +144,20 @@ async fn interruption_while_binding_is_an_error() {
         serve_on_all("localhost:0", &[], |listener| serve(listener, sender)).await
     });
     assert!(interruption(&server.await.unwrap().unwrap_err()).is_some());
+}
+
+/// The guard of a value removes this value alone, also where one kernel has two.
+#[pikake::test]
+async fn replica_leaves_with_its_own_guard() {
+    let replicas = Replicas::default();
+    let first = replicas.enter("first");
+    let second = replicas.enter("second");
+    assert_eq!(replicas.here(), Some("first"));
+    drop(first);
+    assert_eq!(replicas.here(), Some("second"));
+    let third = replicas.enter("third");
+    drop(third);
+    assert_eq!(replicas.here(), Some("second"));
+    drop(second);
+    assert_eq!(replicas.here::<&str>(), None);
 }

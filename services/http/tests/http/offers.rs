@@ -8,12 +8,14 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
+use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
 use axum::routing::{any, get};
 use futures::{Stream, StreamExt, stream};
 use pikake::http::axum::local;
@@ -68,7 +70,8 @@ fn router(shared: Arc<Shared>) -> Router {
     let short = shared.clone();
     let short = async move || {
         short.meet();
-        KernelHandle::current().id().to_string()
+        // Of the same length for all kernels.
+        format!("{:>8}", KernelHandle::current().id().to_string())
     };
     let long = shared.clone();
     let long = async move || {
@@ -107,6 +110,21 @@ fn router(shared: Arc<Shared>) -> Router {
         client.meet();
         peer::<SocketAddr>().map_or("unknown".into(), |peer| peer.to_string())
     };
+    let child = shared.clone();
+    let child = async move || {
+        child.meet();
+        let child = pikake::spawn(async { peer::<SocketAddr>().is_some() });
+        child.await.unwrap().to_string()
+    };
+    let unread = shared.clone();
+    let unread = async move || {
+        unread.meet();
+        let body = stream::poll_fn(move |_| -> Poll<Option<std::io::Result<Bytes>>> {
+            unread.events.send("polled".to_owned()).unwrap();
+            Poll::Ready(None)
+        });
+        (StatusCode::NOT_MODIFIED, local_body(body))
+    };
     let waits = shared.clone();
     let waits = async move || {
         waits.meet();
@@ -122,6 +140,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/echo", get(echo))
         .route("/panics", get(panics))
         .route("/client", get(client))
+        .route("/child", get(local(child)))
+        .route("/unread", get(unread))
         .route("/waits", get(local(waits)))
 }
 
@@ -219,12 +239,14 @@ impl Site {
         release.send(()).unwrap();
     }
 
-    fn end(self) {
+    /// Ends the server, and returns what the handlers have sent.
+    fn end(self) -> Receiver<String> {
         self.main.interrupt("enough").unwrap();
         let reports = self.server.join().unwrap();
         let total = reports.total();
         assert_eq!(total.answered, self.asked, "{reports}");
         assert!(total.interrupted.is_empty() && total.dropped.is_empty(), "{reports}");
+        self.events
     }
 }
 
@@ -284,7 +306,7 @@ impl Client {
         let find = |name: &str| head.iter().find_map(|line| line.strip_prefix(name));
         let (mut body, mut is_cut) = (Vec::new(), false);
         let length = find("content-length: ").map(|length| length.parse::<usize>().unwrap());
-        if request.starts_with("HEAD") {
+        if request.starts_with("HEAD") || status == 304 {
         } else if let Some(length) = length {
             body.resize(length, 0);
             self.0.read_exact(&mut body).unwrap();
@@ -363,4 +385,23 @@ fn client_that_has_gone_interrupts_its_handler_on_another_kernel() {
         assert_eq!(site.events.recv_timeout(SOON).unwrap(), pikake::http::CLIENT_GONE);
     }
     site.end();
+}
+
+#[test]
+fn task_of_a_handler_sees_no_peer_on_any_kernel() {
+    let mut site = Site::new();
+    let answers = site.meet("GET /child").map(|answer| answer.body);
+    assert_eq!(answers, ["false", "false"]);
+    site.end();
+}
+
+/// hyper does not poll the body of such an answer, and neither does the other kernel.
+#[test]
+fn body_of_304_is_polled_on_no_kernel() {
+    let mut site = Site::new();
+    let [one, other] = site.meet("GET /unread");
+    assert_eq!((one.status, &one), (304, &other));
+    // The ends of both kernels come after all that the requests have started.
+    let events = site.end();
+    assert_eq!(events.try_iter().count(), 0);
 }

@@ -12,9 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pikake::net::{Listener, Replicas, TcpListener, TcpStream, serve_on_all};
-use pikake::rpc::{CallError, CallFailure, Client, Error, Server, current_call};
+use pikake::rpc::{Answer, CallError, CallFailure, Client, Error, Executed, Server, current_call};
 use pikake::traps::KernelId;
-use pikake::{KernelHandle, Kernels, Task, sleep, spawn};
+use pikake::{KernelHandle, Kernels, Task, sleep, spawn, timeout_after};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Enough for a kernel to take a call, unless the machine is too busy.
@@ -31,6 +31,7 @@ trait Meeting {
     async fn fails(&self) -> Result<(), String>;
     async fn panics(&self);
     async fn waits(&self);
+    async fn refused(&self);
 }
 
 #[derive(Clone)]
@@ -79,6 +80,10 @@ impl Meeting for Room {
     async fn panics(&self) {
         self.meet();
         panic!("as it must be");
+    }
+
+    async fn refused(&self) {
+        self.events.send("executed".to_owned()).unwrap();
     }
 
     async fn waits(&self) {
@@ -131,7 +136,15 @@ impl Site {
                 let reports = serve_on_all("127.0.0.1:0", &others.handles(), move |listener| {
                     bound.send(listener.local_addr().unwrap()).unwrap();
                     let seen = room.events.clone();
+                    let door = room.clone();
                     let server = Server::new().add(MeetingServer::new(room));
+                    let server = server.intercept(async move |call, next| {
+                        if call.method == "Meeting.refused" {
+                            door.meet();
+                            return Answer::refused("no");
+                        }
+                        next.await
+                    });
                     let server = server.intercept(async move |call, next| {
                         if call.method == "Meeting.fails" {
                             seen.send("intercepted".to_owned()).unwrap();
@@ -269,5 +282,46 @@ fn callers_who_give_up_interrupt_handlers_of_two_kernels() {
         }
         // The connection is as it was.
         meeting.hello().await.unwrap();
+    });
+}
+
+#[test]
+fn refused_call_is_not_executed_on_any_kernel() {
+    Site::new().run(async |meeting, hold, events| {
+        let refused = || {
+            let meeting = meeting.clone();
+            async move { meeting.refused().await }
+        };
+        let (outcomes, _) = meet(hold, refused).await;
+        assert_eq!(outcomes.map(|outcome| outcome.unwrap_err().executed), [Executed::No; 2]);
+        assert!(events.try_recv().is_err());
+    });
+}
+
+#[test]
+fn deadline_interrupts_a_handler_while_the_kernel_of_its_connection_is_busy() {
+    Site::new().run(async |meeting, hold, events| {
+        let waits = || {
+            let meeting = meeting.clone();
+            async move { timeout_after(Duration::from_secs(2), meeting.waits()).await.is_err() }
+        };
+        let event = async || {
+            loop {
+                match events.try_recv() {
+                    Ok(event) => return event,
+                    Err(_) => sleep(MOMENT).await.unwrap(),
+                }
+            }
+        };
+        let (calls, _) = late(hold, waits).await;
+        for _ in 0..2 {
+            assert_eq!(event().await, "begun");
+        }
+        let held = hold();
+        assert_eq!(event().await, "a deadline");
+        drop(held);
+        for call in calls {
+            assert!(call.await.unwrap());
+        }
     });
 }
