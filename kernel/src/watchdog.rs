@@ -205,8 +205,8 @@ impl Pulse {
         self.member.get_or_init(|| (home.clone(), peers.clone()));
     }
 
-    /// The current batch of a kernel with peers, by the moment from which the kernel is late with it.
-    /// `None` while the kernel has nothing to do, or was left by its owner.
+    /// The current batch of a kernel with peers, by the moment from which the kernel is late with
+    /// it. `None` while the kernel has nothing to do, or was left by its owner.
     fn current_batch(&self) -> Option<Ticks> {
         let (home, _) = self.member.get()?;
         Some(home.late_from()).filter(|moment| ![Ticks::ZERO, Ticks::MAX].contains(moment))

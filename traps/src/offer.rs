@@ -141,8 +141,9 @@ where
 }
 
 impl Builder {
-    /// Starts a task whose work may begin on any kernel of the process. See [`spawn_anywhere`]. Work
-    /// that is offered to others does not begin in this call, also in an [`eager`](Self::eager) task.
+    /// Starts a task whose work may begin on any kernel of the process. See [`spawn_anywhere`].
+    /// Work that is offered to others does not begin in this call, also in an
+    /// [`eager`](Self::eager) task.
     ///
     /// # Panics
     ///

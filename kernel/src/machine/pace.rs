@@ -169,8 +169,8 @@ impl Pace {
     }
 
     /// Notes a poll of the driver, after which this number of tasks is ready. If those that were
-    /// ready at an earlier poll have been stepped, these are another batch, and may have waited since
-    /// the poll before: their events may be as old. Returns whether that is so.
+    /// ready at an earlier poll have been stepped, these are another batch, and may have waited
+    /// since the poll before: their events may be as old. Returns whether that is so.
     pub(super) fn note_batch(&self, now: Ticks, last_step: u64, ready: u64) -> bool {
         self.late_max.note(now, now.since(self.late_since.get()));
         let since = self.polled_at.replace(now);

@@ -6,9 +6,9 @@
 //!
 //! A kernel with peers shows from which moment on it is late with its *batch*: the tasks that were
 //! ready at a poll of its driver ([`Home::late_from`](pikake_traps::Home::late_from)). It begins
-//! another batch, with another moment, when all tasks of the last one have been stepped. So a kernel
-//! in which two looks find the same moment has left tasks waiting for the time between these looks,
-//! at least.
+//! another batch, with another moment, when all tasks of the last one have been stepped. So a
+//! kernel in which two looks find the same moment has left tasks waiting for the time between
+//! these looks, at least.
 
 use std::panic::Location;
 use std::time::Duration;
