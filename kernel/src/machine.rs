@@ -273,13 +273,16 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// The moment of the next timer, or of the end of the shutdown's grace.
+    /// The moment of the next timer, of the end of the shutdown's grace, or from which on the
+    /// kernel begins work that it has offered.
     pub(crate) fn next_deadline(&self) -> Option<Deadline> {
         let timer = self.timers.borrow_mut().next();
-        match self.phase.get() {
-            Phase::Closing(until) => Some(timer.map_or(until, |timer| timer.min(until))),
-            Phase::Open | Phase::Closed => timer,
-        }
+        let offer = self.local.leaves_offers_until().map(Deadline::at);
+        let grace = match self.phase.get() {
+            Phase::Closing(until) => Some(until),
+            Phase::Open | Phase::Closed => None,
+        };
+        [timer, offer, grace].into_iter().flatten().min()
     }
 
     /// Reads the clock.

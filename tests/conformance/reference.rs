@@ -399,9 +399,12 @@ impl TrapHandler for Naive {
         });
         if is_taken {
             let is_nothing_doomed = self.with(|state| state.doomed.is_empty());
-            match start == Start::AtOnce && is_nothing_doomed && self.local.may_begin_at_once() {
-                true => self.step(task.clone()),
-                false => self.local.start(task),
+            match start {
+                Start::AtOnce if is_nothing_doomed && self.local.may_begin_at_once() => {
+                    self.step(task.clone());
+                }
+                Start::AtOnce | Start::Later => self.local.start(task),
+                Start::WhenWoken => self.local.start_when_woken(task),
             }
         }
         is_taken

@@ -34,7 +34,7 @@ use crate::inspect_trait::Inspect;
 use crate::interrupt::TaskError;
 use crate::kind::TrapKind;
 use crate::names::{KernelId, WaitKey};
-use crate::peers::{OfferCounts, Peers};
+use crate::peers::{OwnOffers, Peers};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
@@ -147,6 +147,8 @@ pub enum Start {
     /// Inside the step that spawns the task, if that [may be](Local::may_begin_at_once), no aborted
     /// task waits to be dropped, and the kernel wants to. Otherwise [`Later`](Self::Later).
     AtOnce,
+    /// After its first wake.
+    WhenWoken,
 }
 
 /// The outside of a kernel, except for its clock and sockets.
@@ -219,7 +221,7 @@ pub struct Local {
     pub(crate) wakers: Wakers,
     /// The kernels that this one belongs to. Set once, if at all.
     peers: OnceCell<Peers>,
-    pub(crate) offers: OfferCounts,
+    pub(crate) offers: OwnOffers,
     /// What other files keep for the kernel: one value of a type.
     extensions: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -241,7 +243,7 @@ impl Local {
             generator: Cell::new(None),
             wakers: Wakers::default(),
             peers: OnceCell::new(),
-            offers: OfferCounts::default(),
+            offers: OwnOffers::default(),
             extensions: RefCell::default(),
         }
     }

@@ -1,16 +1,18 @@
 //! Work that has not begun, and that another kernel may begin.
 //!
-//! The kernels of a process are each other's [`Peers`]. A kernel that is late offers work; an idle
-//! one takes it, before it sleeps, and makes the work's future in a task of its own. The task that
-//! offers is an ordinary one: if nobody has taken the work when its turn comes, it begins the work
-//! itself, and otherwise it waits for the outcome.
+//! The kernels of a process are each other's [`Peers`]. A kernel that is late offers work. Whichever
+//! kernel has nothing else to do takes the oldest offer: its own it begins in the task that has
+//! offered the work, that of another kernel in a new task. The task that offers makes its first
+//! step when one of them has taken the work; if it is another kernel, the task waits for the
+//! outcome. So that a busy kernel begins its own offers in the end, it takes one at each poll of
+//! its driver that comes while tasks are ready.
 //!
 //! ```text
 //!   the task that offers              the offers of the peers           an idle kernel
 //!   --------------------              -----------------------           --------------
 //!   Builder::offer ─────────────────▶ free
 //!     its first step: Claim::Here ◀── removed
-//!                     Claim::There    removed ────────────────────────▶ begun in a task
+//!                     Claim::There ◀─ removed ────────────────────────▶ begun in a task
 //!                       ──cancel, abort────────────────────────────────▶
 //!                       ◀─outcome───────────────────────────────────────
 //! ```
@@ -21,7 +23,7 @@
 //! drops the work's future there. The work inherits no deadline, as no task does.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::marker::PhantomData;
@@ -29,16 +31,20 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
+use pikake_time::Ticks;
+
 use crate::cell::Withdraw;
+use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::interrupt::TaskError;
+use crate::kind::{TrapKind, TrapName};
 use crate::local::{Local, Start};
 use crate::names::{KernelId, TaskId};
-use crate::peers::{Offered, Peers};
+use crate::peers::{LATE_AGAIN, Next, Offer, Offered, Peers, TIME_TO_TAKE};
 use crate::remote::{Remote, Visitor};
 use crate::seen::About;
 use crate::task::{Builder, Task, current, spawn_at};
-use crate::traps::foreign::{NAME, foreign_wait};
+use crate::traps::foreign::{self, foreign_wait};
 
 /// Starts a task whose work may begin on any kernel of the process: the one that is idle, or else
 /// the current one.
@@ -50,7 +56,9 @@ use crate::traps::foreign::{NAME, foreign_wait};
 ///
 /// The kernels are those of `#[pikake::main(threads = N)]`, or of a `Kernels` that was started in a
 /// task of this one. The work is offered to them if this kernel is late by a millisecond, or has
-/// other tasks to step before. On a kernel without others this is a [`spawn`](crate::spawn).
+/// other tasks to step before. If none of them takes the work, this kernel begins it after all that
+/// only this kernel can do; a busy kernel begins one such work at each poll of its driver. On a
+/// kernel without others this is a [`spawn`](crate::spawn).
 ///
 /// Other runtimes have the like as `spawn_pinned` of a pool of local threads.
 ///
@@ -87,8 +95,11 @@ where
     Builder::new().spawn_anywhere(make)
 }
 
-/// Whether the current kernel is late and another one of its [`Peers`] is not, so that work that is
-/// offered to them begins sooner. For services.
+/// Shown as the wait of a task whose work is offered.
+static NAME: TrapName = TrapName::new("offer");
+
+/// Whether work should be offered to the [`Peers`] of the current kernel, since it may begin sooner
+/// there: this kernel is late, or it was a short time ago and another one is idle. For services.
 ///
 /// # Panics
 ///
@@ -97,20 +108,23 @@ where
 pub fn should_offer() -> bool {
     door::with(|local| match local.peers() {
         Some(peers) => {
-            let now = local.kernel().now();
-            let is_late = now >= local.home().late_from();
-            is_late && peers.has_time(local.id(), now) || offers_early(local, peers)
+            let now_late = is_late(local) || local.kernel().offers_early();
+            now_late && peers.has_others(local.id()) || local.was_late() && peers.idle().is_some()
         }
         None => false,
     })
 }
 
-fn offers_early(local: &Local, peers: &Peers) -> bool {
-    local.kernel().offers_early() && peers.has_others(local.id())
-}
-
+/// Whether the kernel is late. If so, it notes that.
 fn is_late(local: &Local) -> bool {
-    local.kernel().now() >= local.home().late_from()
+    let kernel = local.kernel();
+    let now = kernel.now();
+    let is_late = now >= local.home().late_from();
+    if is_late {
+        let until = now.saturating_add(kernel.rate().ticks_ceil(LATE_AGAIN));
+        local.offers.late_until.set(until);
+    }
+    is_late
 }
 
 /// The kernel that has begun offered work, from the first step of the task that offered it.
@@ -173,7 +187,8 @@ impl Builder {
     {
         let is_offered = door::with(|local| match local.peers() {
             Some(peers) => {
-                !local.ready().is_empty() || is_late(local) || offers_early(local, peers)
+                let is_busy = !local.ready().is_empty() || is_late(local);
+                (is_busy || local.kernel().offers_early()) && peers.has_others(local.id())
             }
             None => false,
         });
@@ -201,16 +216,30 @@ impl Builder {
         H: FnOnce(Claim<W, F::Output>) -> G + 'static,
         G: Future + 'static,
     {
-        if door::with(|local| local.kernel().outside().is_closing()) {
-            // The kernel refuses the task.
+        let Some(peers) = door::with(|local| local.peers().cloned()) else {
             return self.spawn(here(Claim::Here(work)));
-        }
+        };
         let (name, place) = (self.name, self.spawned_at.unwrap_or(Location::caller()));
-        let offer = Rc::new(Offer::make(work, there, name.as_deref(), place));
-        let claiming = Claiming(offer.clone());
+        let (remote, visitor) = Remote::new();
+        let begun = Arc::new(Beginner::new());
+        let own = door::with(Local::id);
+        let from = format!("{} of kernel {own}", name.as_deref().unwrap_or("work"));
+        let work = Parcel { work, there, visitor, name: from, place, begun: begun.clone() };
+        let taken = Cell::new(Some(Taken { remote, begun, place }));
+        let key = OnceCell::new();
+        let withdrawn = Cell::default();
+        let offering = Rc::new(Offering { peers, key, withdrawn, taken, work: PhantomData });
+        let claiming = Claiming(offering.clone());
         let task = async move { here(claiming.claim()).await };
-        let task = spawn_at(task, name, place, Start::Later);
-        task.task_ref().set_offer(offer);
+        let task = spawn_at(task, name, place, Start::WhenWoken);
+        // The kernel may have refused the task.
+        if !task.is_finished() {
+            let kind = TrapKind::of(&NAME);
+            kind.number();
+            task.task_ref().set_wait(kind, place);
+            offering.put_among_offers(Box::new(work), task.task_ref());
+            task.task_ref().set_offer(offering);
+        }
         task
     }
 }
@@ -219,9 +248,10 @@ impl Builder {
 type Beginner = OnceLock<(KernelId, TaskId)>;
 
 /// Offered work, for the task that has offered it.
-struct Offer<W, T> {
+struct Offering<W, T> {
     peers: Peers,
-    key: u64,
+    /// Set once the work is among the offers.
+    key: OnceCell<u64>,
     /// The work, after a cancel before the task's first step.
     withdrawn: Cell<Option<Box<dyn Offered>>>,
     /// `None` once the work is claimed.
@@ -229,30 +259,24 @@ struct Offer<W, T> {
     work: PhantomData<W>,
 }
 
-impl<W: Send + 'static, T: Send + 'static> Offer<W, T> {
-    fn make<M, F>(work: W, there: M, name: Option<&str>, place: &'static Location<'static>) -> Self
-    where
-        M: FnOnce(W) -> F + Send + 'static,
-        F: Future<Output = T> + 'static,
-    {
-        let (peers, from) = door::with(|local| {
-            local.count_offer();
-            (local.peers().cloned().unwrap_or_default(), local.id())
-        });
-        let name = format!("{} of kernel {from}", name.unwrap_or("work"));
-        let (remote, visitor) = Remote::new();
-        let begun = Arc::new(Beginner::new());
-        let offered = Parcel { work, there, visitor, name, place, begun: begun.clone() };
-        let key = peers.offer(Box::new(offered));
-        let taken = Cell::new(Some(Taken { remote, begun, place }));
-        Self { peers, key, withdrawn: Cell::new(None), taken, work: PhantomData }
+impl<W, T> Offering<W, T> {
+    fn put_among_offers(&self, work: Box<dyn Offered>, task: &TaskRef) {
+        let offer = Offer { from: task.kernel(), waker: task.waker(), work };
+        let (key, is_woken) = self.peers.offer(offer);
+        self.key.set(key).expect("the work is offered once");
+        door::with(|local| local.note_offer(is_woken));
+    }
+
+    /// The work, unless another kernel has taken it.
+    fn take_back(&self) -> Option<Box<dyn Offered>> {
+        self.key.get().and_then(|key| self.peers.withdraw(*key))
     }
 }
 
-impl<W, T> Withdraw for Offer<W, T> {
+impl<W, T> Withdraw for Offering<W, T> {
     fn withdraw(&self) -> bool {
         let before = self.withdrawn.take();
-        let withdrawn = before.or_else(|| self.peers.withdraw(self.key));
+        let withdrawn = before.or_else(|| self.take_back());
         let is_withdrawn = withdrawn.is_some();
         self.withdrawn.set(withdrawn);
         is_withdrawn
@@ -260,13 +284,13 @@ impl<W, T> Withdraw for Offer<W, T> {
 }
 
 /// The right to claim an offer. The drop withdraws the work, or has it dropped where it has begun.
-struct Claiming<W, T>(Rc<Offer<W, T>>);
+struct Claiming<W, T>(Rc<Offering<W, T>>);
 
 impl<W: 'static, T> Claiming<W, T> {
     /// The work, if nobody has taken it.
     fn claim(self) -> Claim<W, T> {
         let taken = self.0.taken.take().expect("an offer is claimed once");
-        match self.0.peers.withdraw(self.0.key) {
+        match self.0.take_back() {
             Some(offered) => {
                 let work = offered.into_work().downcast::<W>();
                 Claim::Here(*work.expect("a key has the work of its offer"))
@@ -279,7 +303,7 @@ impl<W: 'static, T> Claiming<W, T> {
 impl<W, T> Drop for Claiming<W, T> {
     fn drop(&mut self) {
         let Some(taken) = self.0.taken.take() else { return };
-        let withdrawn = self.0.peers.withdraw(self.0.key).or_else(|| self.0.withdrawn.take());
+        let withdrawn = self.0.take_back().or_else(|| self.0.withdrawn.take());
         drop(withdrawn);
         drop(taken);
     }
@@ -342,7 +366,7 @@ impl<T> Taken<T> {
         };
         loop {
             let ended = poll_fn(|cx| self.remote.poll(cx));
-            match foreign_wait(ended, &NAME, about, self.place).await {
+            match foreign_wait(ended, &foreign::NAME, about, self.place).await {
                 Ok(outcome) => return outcome,
                 Err(why) => self.remote.cancel(&why),
             }
@@ -383,19 +407,70 @@ async fn end_as<T>(outcome: TaskError) -> T {
 }
 
 impl Local {
-    /// Begins the oldest offer of the kernel's [`Peers`], in a new task. Returns whether there was
-    /// one. For the kernel, when it has no task to step.
-    pub fn take_offer(&self) -> bool {
-        let Some(offered) = self.peers().and_then(Peers::take) else { return false };
-        let taken = &self.offers.taken;
-        taken.set(taken.get() + 1);
-        offered.begin();
-        true
+    /// Takes the oldest offer of the kernel's [`Peers`]: wakes the task that offers it if it is
+    /// this kernel's, and begins the work in a new task otherwise. For the kernel, when it has no
+    /// task to step.
+    pub fn take_offer(&self, of_others: bool) {
+        let next = self.has_offers().then(|| self.next_offer(self.takes_from(of_others)));
+        match next.flatten() {
+            None => {}
+            Some(Next::Own(waker)) => waker.wake(),
+            Some(Next::Other(Offer { waker, work, .. })) => {
+                let taken = &self.offers.taken;
+                taken.set(taken.get() + 1);
+                work.begin();
+                waker.wake();
+            }
+        }
     }
 
-    fn count_offer(&self) {
+    /// Wakes the task of the oldest offer that the kernel has made itself.
+    pub fn take_own_offer(&self) {
+        if self.has_offers()
+            && let Some(Next::Own(waker)) = self.next_offer(|from| from == self.id())
+        {
+            waker.wake();
+        }
+    }
+
+    fn next_offer(&self, is_wanted: impl Fn(KernelId) -> bool) -> Option<Next> {
+        self.peers()?.next_for(self.id(), is_wanted)
+    }
+
+    /// Whether there is an offer to take.
+    pub fn has_offer(&self, of_others: bool) -> bool {
+        let has_offer = |peers: &Peers| peers.has_offer_of(self.takes_from(of_others));
+        self.has_offers() && self.peers().is_some_and(has_offer)
+    }
+
+    /// Whose offers the kernel takes now.
+    fn takes_from(&self, of_others: bool) -> impl Fn(KernelId) -> bool {
+        let leaves_own = self.kernel().now() < self.offers.left_until.get();
+        let own = self.id();
+        move |from| if from == own { !leaves_own } else { of_others }
+    }
+
+    /// Until when the kernel leaves its own offers to others. `None`: it has none.
+    pub fn leaves_offers_until(&self) -> Option<Ticks> {
+        let has_own = |peers: &Peers| peers.has_offer_of(|from| from == self.id());
+        let has_own = self.has_offers() && self.peers().is_some_and(has_own);
+        has_own.then(|| self.offers.left_until.get())
+    }
+
+    /// Whether the kernel was late a short time ago.
+    fn was_late(&self) -> bool {
+        self.kernel().now() < self.offers.late_until.get()
+    }
+
+    /// Counts an offer of this kernel, and leaves it to another one that was woken for it.
+    fn note_offer(&self, is_woken: bool) {
         let made = &self.offers.made;
         made.set(made.get() + 1);
+        let kernel = self.kernel();
+        if is_woken && kernel.is_real_time() {
+            let time = kernel.rate().ticks_ceil(TIME_TO_TAKE);
+            self.offers.left_until.set(kernel.now().saturating_add(time));
+        }
     }
 
     /// The number of offers that the kernel has made.
@@ -410,7 +485,9 @@ impl Local {
 
     /// Wakes another kernel for the offers that this one has no time to take.
     pub fn pass_offers_on(&self) {
-        self.peers().into_iter().for_each(Peers::wake_one);
+        if let Some(peers) = self.peers() {
+            peers.wake_one();
+        }
     }
 
     /// Whether the kernel has [`Peers`].
@@ -419,7 +496,7 @@ impl Local {
         self.peers().is_some()
     }
 
-    /// Whether there is an offer to take.
+    /// Whether the kernel's [`Peers`] have an offer.
     pub fn has_offers(&self) -> bool {
         self.peers().is_some_and(Peers::has_offers)
     }

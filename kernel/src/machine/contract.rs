@@ -142,6 +142,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         match start {
             Start::AtOnce if self.begins_at_once() => self.step_inside(task),
             Start::AtOnce | Start::Later => self.local.start(task),
+            Start::WhenWoken => self.local.start_when_woken(task),
         }
         true
     }

@@ -238,9 +238,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.pace.end_batch();
         if self.may_take_offer() || self.is_poll_late() {
             self.poll_now()?;
-            // What other kernels offer comes after all that is this kernel's own.
-            if self.may_take_offer() && !self.has_work() {
-                self.local.take_offer();
+            // What is offered comes after all that only this kernel can do.
+            if !self.has_work() {
+                self.local.take_offer(self.takes_offers());
             }
             return Ok(());
         }
@@ -274,7 +274,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     fn poll_if_due(&self) -> io::Result<()> {
         let is_due = self.steps_until_poll() == 0 || self.pace.is_poll_due();
-        if is_due { self.poll_now() } else { Ok(()) }
+        if is_due {
+            self.poll_now()?;
+            // Others may take what this kernel has offered. In case that none does.
+            self.local.take_own_offer();
+        }
+        Ok(())
     }
 
     /// Polls the driver without blocking.
@@ -302,10 +307,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     fn may_take_offer(&self) -> bool {
-        self.local.has_offers() && self.takes_offers()
+        self.local.has_offer(self.takes_offers())
     }
 
-    /// Whether the kernel goes on, and so may begin work of others.
+    /// Whether the kernel goes on, and so may begin work of other kernels.
     fn takes_offers(&self) -> bool {
         !self.is_shutting_down() && !self.is_stopped.get() && !self.is_main_over()
     }

@@ -17,6 +17,7 @@ mod mended_waits;
 mod observed_wakes;
 mod offers;
 mod order;
+mod own_offers;
 mod panics;
 mod profile;
 mod random;

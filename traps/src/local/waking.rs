@@ -16,6 +16,11 @@ impl Local {
         self.ready.push(task.clone());
     }
 
+    /// Lets a new task make its first step when it is woken.
+    pub fn start_when_woken(&self, task: &TaskRef) {
+        task.flags().clear(Flags::QUEUED);
+    }
+
     /// Makes a task ready, unless it is ready already or has ended (I6).
     #[inline(always)]
     pub fn make_ready(&self, task: &TaskRef) {

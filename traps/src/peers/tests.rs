@@ -3,14 +3,16 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::task::Waker;
 
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread::{self, JoinHandle};
 
-use super::{Offered, Peers};
+use super::{Next, Offer, Offered, Peers};
 use crate::handle::KernelHandle;
 use crate::home::Home;
 use crate::home_tests::{Driver, check};
+use crate::names::KernelId;
 
 /// The number of works that were begun.
 #[derive(Default)]
@@ -46,8 +48,8 @@ fn taker(peers: &Peers) -> (KernelHandle, JoinHandle<()>) {
         is_ready.notify_one();
         let mut mail = Vec::new();
         while mail.is_empty() {
-            if let Some(work) = peers.take() {
-                work.begin();
+            if let Some(Next::Other(offer)) = peers.next_for(home.id(), |_| true) {
+                offer.work.begin();
                 continue;
             }
             let may_block = driver.falls_asleep(&home) && !peers.has_offers();
@@ -64,6 +66,12 @@ fn taker(peers: &Peers) -> (KernelHandle, JoinHandle<()>) {
 }
 
 const OFFERS: usize = 3;
+
+/// Offers work as a kernel that is none of the takers.
+fn offer(peers: &Peers, begun: &Arc<Begun>) -> u64 {
+    let (from, work) = (KernelId::fresh(), Box::new(Work(begun.clone())));
+    peers.offer(Offer { from, waker: Waker::noop().clone(), work }).0
+}
 
 fn with_takers(work: impl Fn(&Peers, &Arc<Begun>) + Send + Sync + 'static) {
     check(move || {
@@ -82,7 +90,7 @@ fn with_takers(work: impl Fn(&Peers, &Arc<Begun>) + Send + Sync + 'static) {
 #[test]
 fn each_offer_is_begun_once() {
     with_takers(|peers, begun| {
-        let keys = [(); OFFERS].map(|()| peers.offer(Box::new(Work(begun.clone()))));
+        let keys = [(); OFFERS].map(|()| offer(peers, begun));
         for key in keys {
             if let Some(work) = peers.withdraw(key) {
                 work.begin();
@@ -100,7 +108,7 @@ fn each_offer_is_begun_once() {
 fn no_kernel_sleeps_while_there_is_an_offer() {
     with_takers(|peers, begun| {
         for _ in 0..OFFERS {
-            peers.offer(Box::new(Work(begun.clone())));
+            offer(peers, begun);
         }
         let mut count = begun.count.lock().unwrap();
         while *count < OFFERS {
