@@ -1,7 +1,7 @@
 //! Work that has not begun, and that another kernel may begin.
 //!
-//! The kernels of a process are each other's [`Peers`]. A kernel that is late offers work. Whichever
-//! kernel has nothing else to do takes the oldest offer: its own it begins in the task that has
+//! The kernels of a process are each other's [`Peers`]. A kernel that is late offers work. A kernel
+//! that has nothing else to do takes the oldest offer: its own it begins in the task that has
 //! offered the work, that of another kernel in a new task. The task that offers makes its first
 //! step when one of them has taken the work; if it is another kernel, the task waits for the
 //! outcome. So that a busy kernel begins its own offers in the end, it takes one at each poll of
