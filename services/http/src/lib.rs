@@ -92,6 +92,7 @@ mod moved;
 mod on_all;
 mod pace;
 mod peer;
+mod refused;
 mod reply;
 mod report;
 mod request;

@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::incoming::Incoming;
+use crate::refused::{self, Fault};
 use crate::reply::Reply;
 use crate::requests::{Order, RequestLine, Requests};
 use crate::takers::{answer, call};
@@ -64,8 +65,10 @@ where
         let requests = self.requests.clone();
         let began = requests.figures.request_began();
         let line = RequestLine::of(&request);
-        if !requests.begin(request.version(), &line, !request.body().is_end_stream()) {
-            return ResponseFuture { task: None, requests, line, began };
+        let has_room = requests.begin(request.version(), &line, !request.body().is_end_stream());
+        let fault = refused::fault(&request);
+        if !has_room || fault.is_some() {
+            return ResponseFuture { task: None, fault, requests, line, began };
         }
         requests.figures.task_began();
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
@@ -92,7 +95,7 @@ where
             task.task_ref().set_name(REQUEST_NAME);
             requests.list(task.task_ref().clone(), &line);
         }
-        ResponseFuture { task: Some(task), requests, line, began }
+        ResponseFuture { task: Some(task), fault: None, requests, line, began }
     }
 }
 
@@ -133,10 +136,12 @@ where
 
 type RequestTask<B> = Task<Result<Response<Reply<B>>, BoxError>>;
 
-/// Waits for a request's task; without a task, answers 503. If hyper drops the future early, the
-/// task is cancelled.
+/// Waits for a request's task; refuses one without a task. If hyper drops the future
+/// early, the task is cancelled.
 pub(crate) struct ResponseFuture<B> {
     task: Option<RequestTask<B>>,
+    /// Why the request is refused.
+    fault: Option<Fault>,
     requests: Rc<Requests>,
     line: Arc<RequestLine>,
     /// When the request has begun, if it is timed.
@@ -145,10 +150,23 @@ pub(crate) struct ResponseFuture<B> {
 
 impl<B> Unpin for ResponseFuture<B> {}
 
+impl<B> ResponseFuture<B> {
+    /// Counts an answer.
+    fn answered(&self, status: StatusCode) {
+        self.requests.figures.responded(status, self.began);
+        self.requests.answered.set(self.requests.answered.get() + 1);
+    }
+}
+
 impl<B: Body> Future for ResponseFuture<B> {
     type Output = Result<Response<Reply<B>>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(fault) = self.fault {
+            tracing::debug!(request = %self.line, fault = fault.why, "a request was refused");
+            self.answered(fault.status);
+            return Poll::Ready(Ok(refused::answer(fault, &self.requests)));
+        }
         let outcome = match self.task.as_mut() {
             Some(task) => Some(ready!(Pin::new(task).poll(cx))),
             None => None,
@@ -165,8 +183,7 @@ impl<B: Body> Future for ResponseFuture<B> {
                     self.requests.figures.left_unanswered();
                     return Poll::Ready(answer);
                 };
-                self.requests.figures.responded(response.status(), self.began);
-                self.requests.answered.set(self.requests.answered.get() + 1);
+                self.answered(response.status());
                 return Poll::Ready(answer);
             }
             Some(Err(error @ TaskError::Panicked(_))) => {

@@ -94,6 +94,23 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 ///
 /// The server upgrades no connection to another protocol, such as WebSocket.
 ///
+/// # Refused requests
+///
+/// Requests that two servers may understand differently do not reach the service. These are
+/// answered with the status 400 (RFC 9112, section 3.2):
+///
+/// * a request of HTTP/1.1 without a `Host`, also if its target is a whole URL;
+/// * a request with several `Host`s, or with one that is not a host with an optional port. `Host`
+///   may be empty if the target is a path;
+/// * over HTTP/2, a `Host` that differs from `:authority` (RFC 9113, section 8.3.1);
+/// * a target whose authority is invalid or has a user, and one that is none of its method:
+///   `CONNECT` has an authority, no other method of HTTP/1 has, and `*` is for `OPTIONS`.
+///
+/// A transfer coding other than `chunked` is answered with 501. Such answers count as any others,
+/// and a connection of HTTP/1 ends with them. hyper refuses heads that it cannot parse, without an
+/// entry in the report. A request with both `Transfer-Encoding` and `Content-Length` is served by
+/// the former, and is the last of its connection (RFC 9112, section 6.1).
+///
 /// # Shutdown
 ///
 /// The server shuts down when the future of [`shutdown_when`](Server::shutdown_when) completes, or

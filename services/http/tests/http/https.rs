@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
+use hyper::header::HOST;
 use pikake::http::axum::Peer;
 use pikake::http::axum::local;
 use pikake::http::{ALPN, Executor, Io, Report, ServeError, serve};
@@ -93,7 +94,8 @@ impl Site {
     async fn ask(&self, path: &str, alpn: &[&str]) -> String {
         let stream = self.connect("localhost", alpn).await.unwrap();
         let uri = format!("https://localhost{path}");
-        let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+        let request =
+            Request::get(uri).header(HOST, "localhost").body(Empty::<Bytes>::new()).unwrap();
         let is_http2 = stream.alpn_protocol().as_deref() == Some(b"h2");
         let answer = if is_http2 {
             let (mut sender, connection) =
@@ -322,6 +324,9 @@ async fn handshake_during_a_shutdown_is_followed_by_a_request() {
     sleep(Duration::from_millis(40)).await.unwrap();
     let (mut sender, connection) = http1::handshake(Io::new(stream)).await.unwrap();
     spawn(connection).detach();
-    let request = Request::get("https://localhost/").body(Empty::<Bytes>::new()).unwrap();
+    let request = Request::get("https://localhost/")
+        .header(HOST, "localhost")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
     assert!(sender.send_request(request).await.is_ok());
 }

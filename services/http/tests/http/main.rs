@@ -7,5 +7,6 @@ mod https;
 mod local;
 mod offers;
 mod on_all;
+mod refused;
 mod server;
 mod worlds;

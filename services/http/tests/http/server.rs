@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::CONTENT_LENGTH;
+use axum::http::header::{CONTENT_LENGTH, HOST};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -127,7 +127,8 @@ impl Site {
     }
 
     fn request(&self, path: &str) -> Request<Empty<Bytes>> {
-        Request::get(format!("http://{}{path}", self.address)).body(Empty::new()).unwrap()
+        let request = Request::get(format!("http://{}{path}", self.address));
+        request.header(HOST, self.address.to_string()).body(Empty::new()).unwrap()
     }
 
     async fn ask(

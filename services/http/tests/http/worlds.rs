@@ -12,6 +12,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
+use hyper::header::HOST;
 use hyper::{Request, StatusCode};
 use pikake::http::{CLIENT_GONE, Executor, Io, serve};
 use pikake::net::{Listener, TcpListener, TcpStream, UnixStream};
@@ -32,7 +33,7 @@ fn router() -> Router {
 }
 
 fn request(path: &str, body: &'static [u8]) -> Request<Full<Bytes>> {
-    let request = Request::builder().uri(format!("http://server{path}"));
+    let request = Request::builder().uri(format!("http://server{path}")).header(HOST, "server");
     let method = if body.is_empty() { "GET" } else { "POST" };
     request.method(method).body(Full::from(body)).unwrap()
 }

@@ -1,0 +1,197 @@
+//! Requests that are refused before the service is called, though hyper has parsed them.
+//!
+//! hyper refuses what it cannot parse, and closes a connection on which `Content-Length` and
+//! `Transfer-Encoding` come together (RFC 9112, section 6.1). It looks neither at `Host` nor at the
+//! form of the target, and at the last transfer coding only. Two servers that disagree about the
+//! site or the end of a request can be played off against each other, so these rules hold, with
+//! their sections of RFC 9112:
+//!
+//! | request | rule | section |
+//! | --- | --- | --- |
+//! | any | at most one `Host`, and it is a host with an optional port | 3.2 |
+//! | HTTP/1.1 | one `Host`, also if the target has an authority (which then counts) | 3.2 |
+//! | target without an authority | `Host` may be empty | 3.2 |
+//! | target with an authority | the authority is valid, and `Host` is not empty | 3.2.2 |
+//! | HTTP/1 with an authority as target | the method is `CONNECT`, which has no other target | 3.2.3 |
+//! | HTTP/2 with `CONNECT` | there is an `:authority` | RFC 9113, 8.5 |
+//! | target `*` | the method is `OPTIONS` | 3.2.4 |
+//! | with `Transfer-Encoding` | the only coding is `chunked`; else 501 | 6.1 |
+//! | HTTP/2 with `:authority` and `Host` | both name the same host and port | RFC 9113, 8.3.1 |
+//!
+//! `http`'s parser of authorities decides what a host is, so names with percent-encoded bytes are
+//! refused.
+
+use std::net::Ipv6Addr;
+use std::rc::Rc;
+
+use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::{Authority, Scheme};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body;
+
+use crate::reply::Reply;
+use crate::requests::Requests;
+
+/// The fault of a request that is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    pub(crate) status: StatusCode,
+    /// For the log.
+    pub(crate) why: &'static str,
+}
+
+/// The fault of a request; `None` for one that is not refused.
+pub(crate) fn fault<B>(request: &Request<B>) -> Option<Fault> {
+    let bad = |why| Fault { status: StatusCode::BAD_REQUEST, why };
+    of_target(request).or_else(|| of_host(request)).map(bad).or_else(|| {
+        let status = StatusCode::NOT_IMPLEMENTED;
+        of_codings(request).map(|why| Fault { status, why })
+    })
+}
+
+fn of_target<B>(request: &Request<B>) -> Option<&'static str> {
+    let (uri, method) = (request.uri(), request.method());
+    if uri.authority().is_some_and(|authority| !is_valid(authority)) {
+        return Some("the target's authority is invalid");
+    }
+    let is_authority = uri.authority().is_some() && uri.scheme().is_none();
+    let is_of_connect = match request.version() {
+        // Extended CONNECT (RFC 8441) has a scheme.
+        Version::HTTP_2 => method != Method::CONNECT || uri.authority().is_some(),
+        _ => is_authority == (method == Method::CONNECT),
+    };
+    let is_of_method = is_of_connect && (uri.path() != "*" || method == Method::OPTIONS);
+    (!is_of_method).then_some("the method has no such target")
+}
+
+fn of_host<B>(request: &Request<B>) -> Option<&'static str> {
+    let target = request.uri().authority();
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let Some(host) = hosts.next() else {
+        return (request.version() == Version::HTTP_11).then_some("there is no Host");
+    };
+    if hosts.next().is_some() {
+        return Some("there are several Hosts");
+    }
+    if host.is_empty() {
+        return target.map(|_| "Host is empty, and the target has an authority");
+    }
+    match Authority::try_from(host.as_bytes()) {
+        Ok(host) if is_valid(&host) => {
+            let differs = request.version() == Version::HTTP_2
+                && target.is_some_and(|target| !is_same(request.uri(), target, &host));
+            differs.then_some("Host and :authority differ")
+        }
+        Ok(_) | Err(_) => Some("Host is invalid"),
+    }
+}
+
+fn of_codings<B>(request: &Request<B>) -> Option<&'static str> {
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let first = codings.next()?;
+    let is_chunked = first.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+    (!is_chunked).then_some("there is a transfer coding beside chunked")
+}
+
+/// Whether this is a host and perhaps a port, without a user.
+fn is_valid(authority: &Authority) -> bool {
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    let host = authority.host();
+    let is_host = match host.strip_prefix('[') {
+        Some(address) => address.strip_suffix(']').is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok()),
+        None => !host.is_empty() && !host.contains(['[', ']']),
+    };
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    is_host
+        && match authority.as_str()[host.len()..].strip_prefix(':') {
+            Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()) && is_port(port),
+            None => host.len() == authority.as_str().len(),
+        }
+}
+
+/// Whether two authorities name the same host and port.
+fn is_same(target: &Uri, one: &Authority, other: &Authority) -> bool {
+    let usual = if target.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
+    one.host().eq_ignore_ascii_case(other.host()) && port(one) == port(other)
+}
+
+/// The answer to a request that is refused. A connection of HTTP/1 ends with it, since what follows
+/// may not be what the client has meant.
+pub(crate) fn answer<B: Body>(fault: Fault, requests: &Rc<Requests>) -> Response<Reply<B>> {
+    let mut response = Reply::empty(fault.status, requests);
+    if !requests.is_http2.get() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault_of(version: Version, target: &str, hosts: &[&str]) -> Option<&'static str> {
+        let mut request = Request::builder().version(version).uri(target);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        fault(&request.body(()).unwrap()).map(|fault| fault.why)
+    }
+
+    #[test]
+    fn host_is_a_name_or_an_address_and_a_port() {
+        for host in ["a", "A.example", "a_b", "1.2.3.4", "[::1]", "a:80", "a:", "[::1]:8080"] {
+            assert_eq!(fault_of(Version::HTTP_11, "/", &[host]), None, "{host}");
+        }
+        let invalid = [
+            "a b",
+            "a/b",
+            "a?b",
+            "a#b",
+            "a@b",
+            "@a",
+            "a\\b",
+            "a\"b",
+            "a,b:80:80",
+            "a:x",
+            "a:+80",
+            "a:65536",
+            ":80",
+            "a:80:80",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[::g]",
+            "[]",
+            "a[b]",
+            "a%00",
+            "http://a",
+            "a\tb",
+            "<a>",
+        ];
+        for host in invalid {
+            assert_eq!(fault_of(Version::HTTP_11, "/", &[host]), Some("Host is invalid"), "{host}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_compared_with_authorities_over_http2_only() {
+        let same = [
+            ("http://a/", "a"),
+            ("http://a/", "A:80"),
+            ("http://a:/", "a"),
+            ("https://a/", "a:443"),
+            ("https://[::1]:1/", "[::1]:1"),
+        ];
+        for (target, host) in same {
+            assert_eq!(fault_of(Version::HTTP_2, target, &[host]), None, "{target} {host}");
+        }
+        for (target, host) in [("http://a/", "b"), ("http://a/", "a:81"), ("https://a/", "a:80")] {
+            let differ = Some("Host and :authority differ");
+            assert_eq!(fault_of(Version::HTTP_2, target, &[host]), differ, "{target} {host}");
+            assert_eq!(fault_of(Version::HTTP_11, target, &[host]), None, "{target} {host}");
+        }
+    }
+}
