@@ -67,7 +67,7 @@ use http::StatusCode;
 use http::request::Parts;
 use pikake_traps::Bound;
 
-use crate::peer;
+use crate::{Upgrade, peer};
 
 /// A value that stays on its kernel's thread, as the state of a router. Clones share the value.
 ///
@@ -153,6 +153,60 @@ impl<A: Clone + Send + 'static, S: Sync> FromRequestParts<S> for Peer<A> {
     ) -> impl Future<Output = Result<Self, Self::Rejection>> + Send {
         let unknown = (StatusCode::INTERNAL_SERVER_ERROR, "the client's address is not known");
         ready(peer().map(Self).ok_or(unknown))
+    }
+}
+
+/// The wish for an upgrade as an argument of a handler. See [`upgrade`](crate::upgrade).
+///
+/// axum's own `WebSocketUpgrade` starts a task of tokio, which a program on pikake has not, so it
+/// rejects all requests with the status 426. A request that asks for no upgrade is answered with
+/// the status 400.
+///
+/// # Examples
+///
+/// WebSockets, by async-tungstenite; browsers ask by `GET` over HTTP/1.1, and by `CONNECT` over
+/// HTTP/2:
+///
+/// ```
+/// use async_tungstenite::WebSocketStream;
+/// use async_tungstenite::tungstenite::handshake::derive_accept_key;
+/// use async_tungstenite::tungstenite::protocol::Role;
+/// use axum::Router;
+/// use axum::http::HeaderMap;
+/// use axum::response::Response;
+/// use axum::routing::any;
+/// use futures::StreamExt;
+/// use pikake::http::{Upgrade, Upgraded};
+///
+/// async fn echo(stream: Upgraded) {
+///     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+///     while let Some(Ok(message)) = socket.next().await {
+///         if message.is_text() && socket.send(message).await.is_err() {
+///             return;
+///         }
+///     }
+/// }
+///
+/// async fn chat(upgrade: Upgrade, headers: HeaderMap) -> Response {
+///     let mut response: Response = upgrade.accept(echo);
+///     if let Some(key) = headers.get("sec-websocket-key") {
+///         let key = derive_accept_key(key.as_bytes());
+///         response.headers_mut().insert("sec-websocket-accept", key.parse().unwrap());
+///     }
+///     response
+/// }
+///
+/// let router: Router = Router::new().route("/chat", any(chat));
+/// ```
+impl<S: Sync> FromRequestParts<S> for Upgrade {
+    type Rejection = (StatusCode, &'static str);
+
+    fn from_request_parts(
+        parts: &mut Parts,
+        _: &S,
+    ) -> impl Future<Output = Result<Self, Self::Rejection>> + Send {
+        let none = (StatusCode::BAD_REQUEST, "the request asks for no upgrade");
+        ready(Self::take(&mut parts.extensions).ok_or(none))
     }
 }
 

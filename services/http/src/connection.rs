@@ -13,12 +13,13 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::server::conn::auto;
-use pikake_net::{Replicas, TcpStream};
+use pikake_net::{Replicas, SendIo, TcpStream};
 use pikake_traps::{Interrupted, current, sleep};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
 use crate::BoxError;
+use crate::ending::SHUTTING_DOWN;
 use crate::executor::Executor;
 use crate::gate::{Gate, OpenConnection};
 use crate::handshake::Handshake;
@@ -40,6 +41,8 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
+        self.gate.upgraded.set(self.gate.upgraded.get() + open.requests.upgraded.get());
+        open.requests.cancel_upgrades(&Interrupted::cancelled(SHUTTING_DOWN));
         self.gate.figures.connection_closed();
     }
 }
@@ -96,9 +99,11 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     if let Err(error) = served.await {
         tracing::debug!(error, "a connection ended early");
     }
-    // The stream is closed and unanswered requests are cancelled. An interruption adds nothing to
-    // that; the hard deadline drops the requests.
-    while requests.until_ended().await.is_err() {}
+    // The stream is closed or upgraded, and unanswered requests are cancelled. An interruption is
+    // for upgrades only; the hard deadline drops the rest.
+    while let Err(interrupted) = requests.until_ended().await {
+        requests.cancel_upgrades(&interrupted);
+    }
 }
 
 /// Waits for a handshake; `None` if a shutdown comes before its end, as no request waits for an
@@ -136,14 +141,15 @@ where
     B::Error: Into<BoxError>,
 {
     let mut builder = auto::Builder::new(Executor);
-    builder.http2().timer(Timer::new()).max_concurrent_streams(REQUESTS);
+    builder.http2().timer(Timer::new()).max_concurrent_streams(REQUESTS).enable_connect_protocol();
     // The server times heads, and looks ahead for the end of the client's side.
     builder.http1().header_read_timeout(None).half_close(true);
     let requests = handling.requests.clone();
     requests.begin_checks();
     let mut last: Option<Pin<Box<Sleep>>> = None;
     let mut client_end = ClientEnd { stream: stream.clone(), grace: limits.gone, sleep: None };
-    let mut serving = pin!(builder.serve_connection(Io::new(Counted(stream)), handling));
+    let stream = Io::new(SendIo::new(Counted(stream)));
+    let mut serving = pin!(builder.serve_connection_with_upgrades(stream, handling));
     poll_fn(|cx| {
         loop {
             if let Some(moment) = &mut last {
@@ -194,7 +200,8 @@ struct ClientEnd<C> {
 
 impl<C: AsyncRead + Unpin> ClientEnd<C> {
     /// Interrupts the handlers of a client that has ended its side, since nothing shows whether it
-    /// waits for their answers or has gone. What they then return is sent.
+    /// waits for their answers or has gone. What they then return is sent. An upgrade reads the end
+    /// from its stream.
     ///
     /// Over HTTP/2 the end of a side is the end of the connection.
     fn tell(&mut self, requests: &Requests, cx: &mut Context<'_>) -> Result<(), BoxError> {
@@ -205,7 +212,7 @@ impl<C: AsyncRead + Unpin> ClientEnd<C> {
         if !self.stream.is_ended() || requests.awaits_last_body(cx.waker()) || !self.is_gone(cx)? {
             return Ok(());
         }
-        for running in requests.all_running() {
+        for running in requests.all_running().iter().filter(|running| !running.line.is_upgrade) {
             // A request to end would drop a handler that has not begun, so it comes a step later.
             match running.has_begun() {
                 true => running.task.request_cancel(Interrupted::cancelled(CLIENT_GONE)),

@@ -15,20 +15,22 @@ pub const SHUTTING_DOWN: &str = "the server is being shut down";
 
 impl Gate {
     pub(crate) fn report(&self) -> Report {
-        Report { answered: self.answered.get(), ..Report::default() }
+        let (answered, upgraded) = (self.answered.get(), self.upgraded.get());
+        Report { answered, upgraded, ..Report::default() }
     }
 
-    /// The requests that run, and the connections without one.
+    /// The requests and upgrades that run, and the connections without one.
     fn left(&self) -> Vec<Left> {
         let mut left = Vec::new();
         for (_, open) in &*self.open.borrow() {
             let peer = || open.peer.clone();
             let running = open.requests.running.borrow();
             if running.is_empty() {
-                left.push(Left { peer: peer(), request: None });
+                left.push(Left { peer: peer(), request: None, is_upgrade: false });
             }
             for (_, Running { line, .. }) in &*running {
-                left.push(Left { peer: peer(), request: Some(line.to_string()) });
+                let (request, is_upgrade) = (Some(line.request()), line.is_upgrade);
+                left.push(Left { peer: peer(), request, is_upgrade });
             }
         }
         left

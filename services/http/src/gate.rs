@@ -37,6 +37,7 @@ pub(crate) struct Gate {
     watch: Rc<WaitQueue>,
     pub(crate) open: RefCell<Slab<OpenConnection>>,
     pub(crate) answered: Cell<u64>,
+    pub(crate) upgraded: Cell<u64>,
     pub(crate) figures: Rc<ServerFigures>,
 }
 
@@ -51,6 +52,7 @@ impl Gate {
             watch: Rc::default(),
             open: RefCell::default(),
             answered: Cell::default(),
+            upgraded: Cell::default(),
             figures: figures::of_kernel(),
         }
     }

@@ -6,6 +6,7 @@
 //! | a certificate | [`Server::tls`], with the feature `tls` |
 //! | several cores | [`serve_on_all`] |
 //! | handlers or state that are not `Send` | [`axum::local`] and [`axum::Local`], with the feature `axum` |
+//! | WebSockets, tunnels, or another protocol on the connection | [`upgrade`], which gives a handler the stream |
 //! | a request whose client's address or whose interruption matters | [`peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
 //! | a URL to ask for | [`Client`], with the feature `http-client` |
 //! | a client of hyper, or a server of your own | [`Io`], [`Executor`] and [`Timer`], hyper's runtime traits |
@@ -101,6 +102,7 @@ mod server;
 mod stream;
 mod takers;
 mod timer;
+mod upgrade;
 
 #[cfg(feature = "client")]
 pub use client::Client;
@@ -120,5 +122,6 @@ pub use server::{
     CONNECTIONS, HARD_DEADLINE, HEADER_TIMEOUT, SOFT_DEADLINE, STALL_TIMEOUT, Server, serve,
 };
 pub use timer::Timer;
+pub use upgrade::{Upgrade, Upgraded, upgrade};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

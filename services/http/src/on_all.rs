@@ -24,6 +24,7 @@ impl Reports {
         let mut total = Report::default();
         for report in self.kernels.iter().cloned() {
             total.answered += report.answered;
+            total.upgraded += report.upgraded;
             total.interrupted.extend(report.interrupted);
             total.dropped.extend(report.dropped);
             total.ended_by = total.ended_by.or(report.ended_by);

@@ -12,10 +12,13 @@ use pikake_traps::Interrupted;
 pub struct Report {
     /// How many requests were answered.
     pub answered: u64,
-    /// The requests and connections that were interrupted at the soft deadline.
+    /// How many of them were upgraded: their connections, or streams of HTTP/2, went on with
+    /// another protocol ([`upgrade`](crate::upgrade)).
+    pub upgraded: u64,
+    /// The requests, upgrades and connections that were interrupted at the soft deadline.
     pub interrupted: Vec<Left>,
-    /// The requests and connections that were dropped, at the hard deadline or by a second
-    /// interruption.
+    /// The requests, upgrades and connections that were dropped, at the hard deadline or by a
+    /// second interruption.
     pub dropped: Vec<Left>,
     /// The interruption that began the shutdown, for example by a signal; `None` if
     /// [`shutdown_when`](crate::Server::shutdown_when) did.
@@ -25,14 +28,31 @@ pub struct Report {
 }
 
 impl Report {
+    /// How many upgrades were interrupted at the soft deadline.
+    pub fn upgrades_interrupted(&self) -> usize {
+        count_upgrades(&self.interrupted)
+    }
+
+    /// How many upgrades were dropped, at the hard deadline or by a second interruption.
+    pub fn upgrades_dropped(&self) -> usize {
+        count_upgrades(&self.dropped)
+    }
+
     pub(crate) fn because(self, source: io::Error) -> ServeError {
         ServeError { report: self, source }
     }
 }
 
+fn count_upgrades(left: &[Left]) -> usize {
+    left.iter().filter(|left| left.is_upgrade).count()
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} requests were answered", self.answered)?;
+        if self.upgraded > 0 {
+            write!(f, ", {} upgraded", self.upgraded)?;
+        }
         for (what, left) in [("interrupted", &self.interrupted), ("dropped", &self.dropped)] {
             for (number, left) in left.iter().enumerate() {
                 f.write_str(if number == 0 { "; " } else { ", " })?;
@@ -51,7 +71,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// A request that was not answered in time, or a connection without one.
+/// A request that was not answered in time, an upgrade that had not ended, or a connection without
+/// one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Left {
@@ -59,12 +80,17 @@ pub struct Left {
     pub peer: String,
     /// Method and target; `None` for a connection without a request.
     pub request: Option<String>,
+    /// Whether the request was upgraded.
+    pub is_upgrade: bool,
 }
 
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.request {
-            Some(request) => write!(f, "{request} from {}", self.peer),
+            Some(request) => {
+                let upgrade = if self.is_upgrade { "upgrade " } else { "" };
+                write!(f, "{upgrade}{request} from {}", self.peer)
+            }
             None => write!(f, "the connection from {}", self.peer),
         }
     }

@@ -20,6 +20,7 @@ use crate::refused::{self, Fault};
 use crate::reply::Reply;
 use crate::requests::{Order, RequestLine, Requests};
 use crate::takers::{answer, call};
+use crate::upgrade::Pending;
 
 /// The reason with which a request's task is cancelled when its client hangs up or resets the
 /// stream, or when the connection breaks.
@@ -61,20 +62,23 @@ where
     type Error = BoxError;
     type Future = ResponseFuture<B>;
 
-    fn call(&self, request: Request<body::Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
         let began = requests.figures.request_began();
         let line = RequestLine::of(&request);
         let has_room = requests.begin(request.version(), &line, !request.body().is_end_stream());
         let fault = refused::fault(&request);
         if !has_room || fault.is_some() {
-            return ResponseFuture { task: None, fault, requests, line, began };
+            return ResponseFuture { task: None, fault, requests, line, began, upgrade: None };
         }
         requests.figures.task_began();
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
+        let upgrade = Pending::of(&mut request, &line, &requests);
         let request = request.map(|body| Incoming::new(body, &line));
         let service = self.service.clone();
-        let replicas = self.replicas.as_ref().filter(|_| !requests.is_shut.get() && should_offer());
+        // An upgraded connection stays on its kernel, with its handler.
+        let may_offer = || upgrade.is_none() && !requests.is_shut.get() && should_offer();
+        let replicas = self.replicas.as_ref().filter(|_| may_offer());
         let task = match replicas {
             Some(replicas) => offer(replicas.clone(), service, request, place),
             None => {
@@ -95,7 +99,7 @@ where
             task.task_ref().set_name(REQUEST_NAME);
             requests.list(task.task_ref().clone(), &line);
         }
-        ResponseFuture { task: Some(task), fault: None, requests, line, began }
+        ResponseFuture { task: Some(task), fault: None, requests, line, began, upgrade }
     }
 }
 
@@ -146,6 +150,8 @@ pub(crate) struct ResponseFuture<B> {
     line: Arc<RequestLine>,
     /// When the request has begun, if it is timed.
     began: Option<Ticks>,
+    /// If the request asks for an upgrade.
+    upgrade: Option<Rc<Pending>>,
 }
 
 impl<B> Unpin for ResponseFuture<B> {}
@@ -184,6 +190,9 @@ impl<B: Body> Future for ResponseFuture<B> {
                     return Poll::Ready(answer);
                 };
                 self.answered(response.status());
+                if let Some(upgrade) = self.upgrade.take() {
+                    upgrade.begin(response.status());
+                }
                 return Poll::Ready(answer);
             }
             Some(Err(error @ TaskError::Panicked(_))) => {

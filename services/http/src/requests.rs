@@ -30,6 +30,8 @@ pub(crate) struct RequestLine {
     key: AtomicUsize,
     /// Whether the request is offered to other kernels, and nobody has begun to answer it.
     is_offered: AtomicBool,
+    /// Whether this is the connection after an upgrade by the request.
+    pub(crate) is_upgrade: bool,
 }
 
 /// The key of a request whose task has not had to wait.
@@ -37,13 +39,28 @@ const NOT_LISTED: usize = usize::MAX;
 
 impl RequestLine {
     pub(crate) fn of<B>(request: &Request<B>) -> Arc<Self> {
+        Self::new(request.method(), request.uri(), false)
+    }
+
+    /// The line of what follows an upgrade by the request of this line.
+    pub(crate) fn upgrade_of(line: &Self) -> Arc<Self> {
+        Self::new(&line.method, &line.uri, true)
+    }
+
+    fn new(method: &Method, uri: &Uri, is_upgrade: bool) -> Arc<Self> {
         Arc::new(Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
+            method: method.clone(),
+            uri: uri.clone(),
             body: BodyState::default(),
             key: AtomicUsize::new(NOT_LISTED),
             is_offered: AtomicBool::new(false),
+            is_upgrade,
         })
+    }
+
+    /// Method and target.
+    pub(crate) fn request(&self) -> String {
+        format!("{} {}", self.method, self.uri)
     }
 
     pub(crate) fn set_offered(&self, is_offered: bool) {
@@ -84,11 +101,12 @@ impl BodyState {
 
 impl fmt::Display for RequestLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.method, self.uri)
+        let upgrade = if self.is_upgrade { "upgrade " } else { "" };
+        write!(f, "{upgrade}{}", self.request())
     }
 }
 
-/// A request whose task waits.
+/// A request whose task waits, or an upgrade.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) task: TaskRef,
@@ -129,6 +147,8 @@ pub(crate) struct Requests {
     /// Woken when a request ends.
     ended_one: WaitQueue,
     pub(crate) answered: Cell<u64>,
+    /// The upgrades that have begun.
+    pub(crate) upgraded: Cell<u64>,
     /// Whether a request came by HTTP/2.
     pub(crate) is_http2: Cell<bool>,
     order: Cell<Option<Order>>,
@@ -187,7 +207,13 @@ impl Requests {
         line.key.store(key, Ordering::Relaxed);
     }
 
-    /// The task of a request has ended.
+    /// Lists the task of an upgrade, and counts it. To the server, it is a request that runs.
+    pub(crate) fn list_upgrade(&self, task: TaskRef, line: &Arc<RequestLine>) {
+        self.upgraded.set(self.upgraded.get() + 1);
+        self.list(task, line);
+    }
+
+    /// The task of a request or an upgrade has ended.
     pub(crate) fn end(&self, line: &RequestLine) {
         let key = line.key.load(Ordering::Relaxed);
         if key != NOT_LISTED {
@@ -205,6 +231,15 @@ impl Requests {
     pub(crate) fn cancel_all(&self, reason: &str) {
         for Running { task, .. } in self.all_running() {
             task.request_cancel(Interrupted::cancelled(reason));
+        }
+    }
+
+    /// Interrupts the upgrades, which nothing else ends with their connection's task.
+    pub(crate) fn cancel_upgrades(&self, interrupted: &Interrupted) {
+        for Running { task, line } in self.all_running() {
+            if line.is_upgrade {
+                task.request_cancel(interrupted.clone());
+            }
         }
     }
 
@@ -335,7 +370,7 @@ impl Requests {
         true
     }
 
-    /// Waits until no request runs.
+    /// Waits until no request and no upgrade runs.
     pub(crate) async fn until_ended(&self) -> Result<(), Interrupted> {
         while !self.running.borrow().is_empty() {
             park(&self.ended_one).await?;

@@ -92,7 +92,11 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 /// more are answered with the status 503. hyper's own limits apply as well: a hundred headers, of
 /// half a megabyte (HTTP/2: 16 KiB) in all. The service limits the request's body.
 ///
-/// The server upgrades no connection to another protocol, such as WebSocket.
+/// # Upgrades
+///
+/// A handler may take over its connection, or its stream of HTTP/2, for another protocol such as
+/// WebSocket, or for a tunnel: see [`upgrade`](crate::upgrade). To the limit of connections and to
+/// a shutdown, what follows is a request that runs. The other limits do not apply to it.
 ///
 /// # Refused requests
 ///

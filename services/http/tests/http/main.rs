@@ -9,4 +9,5 @@ mod offers;
 mod on_all;
 mod refused;
 mod server;
+mod upgrade;
 mod worlds;

@@ -16,11 +16,12 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{any, get};
 use futures::{Stream, StreamExt, stream};
 use pikake::http::axum::local;
-use pikake::http::{Reports, peer, serve, serve_on_all};
-use pikake::net::{Listener, Replicas, TcpListener};
+use pikake::http::{Reports, Upgrade, peer, serve, serve_on_all};
+use pikake::net::{self, Listener, Replicas, TcpListener};
 use pikake::traps::KernelId;
 use pikake::{Bound, KernelHandle, Kernels, sleep};
 
@@ -133,6 +134,13 @@ fn router(shared: Arc<Shared>) -> Router {
         waits.events.send(why.reason().unwrap_or_default().to_owned()).unwrap();
         "gone"
     };
+    let upgraded = async |upgrade: Upgrade| -> Response {
+        thread::sleep(MOMENT); // longer than a kernel needs to take another request
+        upgrade.accept(async |stream| {
+            let id = KernelHandle::current().id().to_string();
+            drop(net::Write::write_all(&stream, id.as_bytes()).await);
+        })
+    };
     Router::new()
         .route("/meet", any(short))
         .route("/long", get(long))
@@ -143,6 +151,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/child", get(local(child)))
         .route("/unread", get(unread))
         .route("/waits", get(local(waits)))
+        .route("/upgrade", get(upgraded))
 }
 
 /// A listener that says which kernel has accepted a client.
@@ -273,8 +282,12 @@ impl Client {
     fn ask(&mut self, request: &str) {
         let (line, body) = request.split_once('\n').unwrap_or((request, ""));
         let length = body.len();
-        let request =
-            format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+        let upgrade = match line.ends_with("/upgrade") {
+            true => "connection: upgrade\r\nupgrade: id\r\n",
+            false => "",
+        };
+        let head = format!("{line} HTTP/1.1\r\nhost: x\r\n{upgrade}content-length: {length}");
+        let request = format!("{head}\r\n\r\n{body}");
         self.0.write_all(request.as_bytes()).unwrap();
     }
 
@@ -383,6 +396,22 @@ fn client_that_has_gone_interrupts_its_handler_on_another_kernel() {
     }
     for _ in 0..2 {
         assert_eq!(site.events.recv_timeout(SOON).unwrap(), pikake::http::CLIENT_GONE);
+    }
+    site.end();
+}
+
+/// The stream cannot cross, and so the request does not.
+#[test]
+fn request_for_an_upgrade_is_not_offered() {
+    let mut site = Site::new();
+    site.ask("GET /upgrade");
+    site.asked += 2;
+    for client in &mut site.clients {
+        assert!(client.line().unwrap().starts_with("HTTP/1.1 101 "));
+        while !client.line().unwrap().is_empty() {}
+        let mut kernel = String::new();
+        client.0.read_to_string(&mut kernel).unwrap();
+        assert_eq!(kernel, site.home.id().to_string());
     }
     site.end();
 }
