@@ -15,6 +15,7 @@ mod quick;
 mod run;
 mod serve;
 mod steps;
+mod suites;
 mod test;
 
 use std::error::Error;
@@ -26,7 +27,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// A command: its name and arguments, one line about it, and what it does with the arguments.
 type Command = (&'static str, &'static str, fn(&[String]) -> Result);
 
-const COMMANDS: [Command; 14] = [
+const COMMANDS: [Command; 15] = [
     (
         "test [ARGUMENTS OF cargo test]",
         "installs what the tests need and runs all of them",
@@ -45,6 +46,7 @@ const COMMANDS: [Command; 14] = [
         "runs tests again and again on a busy machine, and lists those that failed",
         flaky::flaky,
     ),
+    ("suites [SUITE…]", "runs h1spec and httpwg against the HTTP server", suites::suites),
     ("book", "builds the book of docs/ into the target folder", book::book),
     ("msrv", "builds pikake with the oldest Rust that is supported", msrv::msrv),
     (
