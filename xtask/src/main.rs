@@ -46,7 +46,11 @@ const COMMANDS: [Command; 15] = [
         "runs tests again and again on a busy machine, and lists those that failed",
         flaky::flaky,
     ),
-    ("suites [SUITE…]", "runs h1spec and httpwg against the HTTP server", suites::suites),
+    (
+        "suites [SUITE…]",
+        "runs h1spec and httpwg against the HTTP server, or `autobahn` alone",
+        suites::suites,
+    ),
     ("book", "builds the book of docs/ into the target folder", book::book),
     ("msrv", "builds pikake with the oldest Rust that is supported", msrv::msrv),
     (

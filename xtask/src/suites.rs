@@ -5,6 +5,10 @@
 //! cloned (from the repository that `PIKAKE_H1SPEC` names, or from its own), its Deno comes from
 //! npm, and httpwg from crates.io. The cases that fail are listed in `suites.tsv`. A case that
 //! fails and is not listed is an error, and so is a suite of which pikake passes less than tokio.
+//!
+//! The suite `autobahn` is of WebSockets, and runs only by its name: see its file.
+
+mod autobahn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -74,6 +78,9 @@ const SUITES: [Suite; 2] = [
 ];
 
 pub(crate) fn suites(arguments: &[String]) -> Result {
+    if arguments == ["autobahn"] {
+        return autobahn::run();
+    }
     let unknown = arguments.iter().find(|name| !SUITES.iter().any(|suite| suite.name == *name));
     if let Some(name) = unknown {
         let suites = SUITES.iter().map(|suite| format!("\n    {:8}  {}", suite.name, suite.about));
