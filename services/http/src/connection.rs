@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
 use crate::BoxError;
-use crate::ending::SHUTTING_DOWN;
 use crate::executor::Executor;
 use crate::gate::{Gate, OpenConnection};
 use crate::handshake::Handshake;
@@ -42,7 +41,6 @@ impl Drop for ConnectionGuard {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
         self.gate.upgraded.set(self.gate.upgraded.get() + open.requests.upgraded.get());
-        open.requests.cancel_upgrades(&Interrupted::cancelled(SHUTTING_DOWN));
         self.gate.figures.connection_closed();
     }
 }
@@ -200,8 +198,7 @@ struct ClientEnd<C> {
 
 impl<C: AsyncRead + Unpin> ClientEnd<C> {
     /// Interrupts the handlers of a client that has ended its side, since nothing shows whether it
-    /// waits for their answers or has gone. What they then return is sent. An upgrade reads the end
-    /// from its stream.
+    /// waits for their answers or has gone. What they then return is sent.
     ///
     /// Over HTTP/2 the end of a side is the end of the connection.
     fn tell(&mut self, requests: &Requests, cx: &mut Context<'_>) -> Result<(), BoxError> {
@@ -212,7 +209,7 @@ impl<C: AsyncRead + Unpin> ClientEnd<C> {
         if !self.stream.is_ended() || requests.awaits_last_body(cx.waker()) || !self.is_gone(cx)? {
             return Ok(());
         }
-        for running in requests.all_running().iter().filter(|running| !running.line.is_upgrade) {
+        for running in requests.all_running() {
             // A request to end would drop a handler that has not begun, so it comes a step later.
             match running.has_begun() {
                 true => running.task.request_cancel(Interrupted::cancelled(CLIENT_GONE)),
