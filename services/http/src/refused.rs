@@ -176,6 +176,19 @@ mod tests {
         }
     }
 
+    /// hyper's client sends none without.
+    #[test]
+    fn connect_over_http2_has_an_authority() {
+        let of = |target: &str| {
+            let request = Request::connect(target).version(Version::HTTP_2);
+            fault(&request.body(()).unwrap()).map(|fault| fault.why)
+        };
+        assert_eq!(of("/"), Some("the method has no such target"));
+        for target in ["a:1", "https://a/chat"] {
+            assert_eq!(of(target), None, "{target}");
+        }
+    }
+
     #[test]
     fn hosts_are_compared_with_authorities_over_http2_only() {
         let same = [

@@ -56,11 +56,12 @@ fn foreign_host_is_forbidden() {
         "localhost.evil.example:80",
         "192.168.1.7",
         "",
-        "127.0.0.1:80:80",
         "[::2]:80",
     ] {
         assert_eq!(get(&format!("Host: {host}\r\n")), 403, "{host}");
     }
+    // No host at all.
+    assert_eq!(get("Host: 127.0.0.1:80:80\r\n"), 400);
     for host in
         [&format!("127.0.0.1:{port}"), "localhost:8000", "localhost", "[::1]:9", "127.0.0.1"]
     {
