@@ -5,6 +5,8 @@
 //! kernel that the thread is inside of. Another thread sends them in a closure
 //! ([`KernelHandle::call_there`](crate::KernelHandle::call_there)).
 
+use std::time::Duration;
+
 use crate::cell::reference::TaskRef;
 use crate::door;
 pub use crate::inspect_trait::{Inspect, KernelFigures, PeerFigures, TaskFigures, TaskPage};
@@ -86,6 +88,37 @@ pub fn task_figures(task: &TaskRef) -> Option<TaskFigures> {
 #[track_caller]
 pub fn kernel_figures() -> KernelFigures {
     with(|kernel| kernel.kernel_figures()).unwrap_or_default()
+}
+
+/// How late the current kernel is: for how long the tasks that are ready may have waited, as
+/// [`PeerFigures::late`]. Costs one reading of the clock. `None` in a kernel without
+/// [`Peers`](crate::Peers), which notes no such times: a call of
+/// [`Peers::current_or_new`](crate::Peers::current_or_new) makes the kernel note them from then on.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::sleep;
+/// use pikake::traps::Peers;
+/// use pikake::traps::inspect::kernel_lateness;
+/// use std::time::Duration;
+///
+/// # pikake::run(async {
+/// assert_eq!(kernel_lateness(), None);
+/// Peers::current_or_new();
+/// let moment = Duration::from_millis(5);
+/// sleep(moment).await?;
+/// std::thread::sleep(moment); // in place of a computation
+/// assert!(kernel_lateness() >= Some(moment));
+/// # Ok::<(), pikake::Interrupted>(()) }).unwrap();
+/// ```
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn kernel_lateness() -> Option<Duration> {
+    with(|kernel| kernel.kernel_lateness())?
 }
 
 /// Makes the current kernel time each step, or takes one such request back. The kernel times steps

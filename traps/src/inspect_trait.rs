@@ -27,6 +27,9 @@ pub trait Inspect {
     /// The figures of the kernel.
     fn kernel_figures(&self) -> KernelFigures;
 
+    /// How late the kernel is. See [`kernel_lateness`](crate::inspect::kernel_lateness).
+    fn kernel_lateness(&self) -> Option<Duration>;
+
     /// Begins or ends one request to time each step. See
     /// [`time_steps`](crate::inspect::time_steps).
     fn time_steps(&self, is_wanted: bool);

@@ -1,5 +1,7 @@
 //! Looking into the machine: pages of tasks, figures, and the recorder.
 
+use std::time::Duration;
+
 use pikake_time::{Clock, Ticks};
 use pikake_traps::inspect::{Inspect, KernelFigures, PeerFigures, TaskFigures, TaskPage};
 use pikake_traps::{TaskId, TaskRef, WaitQueue};
@@ -47,6 +49,11 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
             lateness: self.recorder.get().map(Recorder::lateness).unwrap_or_default(),
             peers: self.local.has_peers().then(|| self.peer_figures()),
         }
+    }
+
+    fn kernel_lateness(&self) -> Option<Duration> {
+        let late = || self.pace.late(self.read_clock());
+        self.local.has_peers().then(|| self.clock.rate().duration_floor(late()))
     }
 
     fn time_steps(&self, is_wanted: bool) {

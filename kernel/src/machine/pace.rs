@@ -38,7 +38,8 @@ pub(super) struct Pace {
     poll_due: Cell<Ticks>,
     poll_every: u64,
     /// The moment of the last poll of the driver, or of the end of the last sleep, in a kernel with
-    /// peers.
+    /// peers. [`Ticks::MAX`] before the first: a kernel that joins peers while it runs is not late by
+    /// the time before.
     polled_at: Cell<Ticks>,
     /// The number of the step of the last task that was ready at an earlier poll.
     batch_ends: Cell<u64>,
@@ -65,7 +66,7 @@ impl Pace {
             poll_every_steps: settings.poll_every_steps().into(),
             poll_due: Cell::new(now.saturating_add(poll_every)),
             poll_every,
-            polled_at: Cell::new(now),
+            polled_at: Cell::new(Ticks::MAX),
             batch_ends: Cell::new(0),
             late: rate.ticks_ceil(LATE),
             late_since: Cell::new(Ticks::MAX),
@@ -162,9 +163,14 @@ impl Pace {
         self.late_since.set(Ticks::MAX);
     }
 
+    /// How long the tasks that are ready may have waited, in ticks.
+    pub(super) fn late(&self, now: Ticks) -> u64 {
+        now.since(self.late_since.get())
+    }
+
     /// How long the tasks that are ready may have waited, and the most of the last time, in ticks.
     pub(super) fn lateness(&self, now: Ticks) -> (u64, u64) {
-        let late = now.since(self.late_since.get());
+        let late = self.late(now);
         (late, late.max(self.late_max.get(now)))
     }
 
@@ -172,7 +178,7 @@ impl Pace {
     /// ready at an earlier poll have been stepped, these are another batch, and may have waited
     /// since the poll before: their events may be as old. Returns whether that is so.
     pub(super) fn note_batch(&self, now: Ticks, last_step: u64, ready: u64) -> bool {
-        self.late_max.note(now, now.since(self.late_since.get()));
+        self.late_max.note(now, self.late(now));
         let since = self.polled_at.replace(now);
         let is_next = last_step >= self.batch_ends.get();
         if is_next {

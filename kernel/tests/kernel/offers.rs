@@ -10,6 +10,7 @@ use std::time::Duration;
 use pikake::kernel::inspect::{PeerFigures, kernel_figures, tasks_from};
 use pikake::task::{Builder, spawn_anywhere};
 use pikake::time::ManualClock;
+use pikake::traps::inspect::kernel_lateness;
 use pikake::traps::{Claim, Peers, note_panic_places};
 use pikake::{Kernel, Kernels, Task, TaskError, sleep, spawn, try_task_group, yield_now};
 
@@ -127,6 +128,25 @@ fn offers_are_counted_where_made_and_taken() {
         drop(busy);
         let other = kernels.handles()[0].call(|| async { figures() }).await.unwrap();
         assert_eq!([figures(), other].map(counts), [(2, 0), (0, 1)]);
+    });
+}
+
+/// The time before is nobody's.
+#[test]
+fn kernel_that_joins_peers_is_not_late() {
+    let clock = ManualClock::new();
+    let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
+    kernel.run(async {
+        clock.advance(LONG);
+        assert_eq!(kernel_lateness(), None);
+        Peers::current_or_new().unwrap();
+        for _ in 0..200 {
+            clock.advance(Duration::from_millis(1));
+            yield_now().await.unwrap();
+            assert_eq!(kernel_lateness(), Some(figures().late));
+        }
+        let late = figures().late_max;
+        assert!(late > Duration::ZERO && late < LONG, "{late:?}");
     });
 }
 
