@@ -27,6 +27,7 @@
 //! | `pikake_http_running_requests` | gauge | the same | the requests whose handlers run |
 //! | `pikake_http_responses` | counter | and `status`: `1xx` to `5xx` | the responses |
 //! | `pikake_http_unanswered_requests` | counter | `kernel`, `thread` | the requests without a response, for example because their clients have reset the connection |
+//! | `pikake_http_shed_requests` | counter | `kernel`, `thread` | the requests that were answered 503 since the server was late |
 //! | `pikake_http_response_time_seconds` | histogram | the same | the time from the head of a request to that of its response; of requests that begin after the first text |
 //! | `pikake_jobs_running` | gauge | and `job` | the jobs that run |
 //! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | jobs that workers hold until another one ends |

@@ -41,6 +41,7 @@ impl Drop for ConnectionGuard {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
         self.gate.upgraded.set(self.gate.upgraded.get() + open.requests.upgraded.get());
+        self.gate.shed.set(self.gate.shed.get() + open.requests.shed.get());
         self.gate.figures.connection_closed();
     }
 }
@@ -88,7 +89,12 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
                 if gate.is_shut() {
                     requests.give_order(Order::FinishSoon);
                 }
-                let service = RequestService { service, replicas, requests: requests.clone() };
+                let service = RequestService {
+                    service,
+                    replicas,
+                    late: limits.late,
+                    requests: requests.clone(),
+                };
                 serve_http(stream, service, limits).await
             }
             None => Ok(()),

@@ -15,8 +15,12 @@ pub const SHUTTING_DOWN: &str = "the server is being shut down";
 
 impl Gate {
     pub(crate) fn report(&self) -> Report {
-        let (answered, upgraded) = (self.answered.get(), self.upgraded.get());
-        Report { answered, upgraded, ..Report::default() }
+        Report {
+            answered: self.answered.get(),
+            upgraded: self.upgraded.get(),
+            shed: self.shed.get(),
+            ..Report::default()
+        }
     }
 
     /// The requests and upgrades that run, and the connections without one.

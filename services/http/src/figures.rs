@@ -27,6 +27,7 @@ pub(crate) struct ServerFigures {
     running: Cell<u64>,
     responses: [Cell<u64>; CLASSES.len()],
     unanswered: Cell<u64>,
+    shed: Cell<u64>,
     times: Times,
     /// Whether requests are timed, which reads the clock twice for each one.
     is_timed: Cell<bool>,
@@ -84,6 +85,11 @@ impl ServerFigures {
         }
     }
 
+    /// Counts a request that was answered without its service, since the server is late.
+    pub(crate) fn shed(&self) {
+        add(&self.shed);
+    }
+
     /// Counts a request without a response.
     pub(crate) fn left_unanswered(&self) {
         add(&self.unanswered);
@@ -117,6 +123,8 @@ impl Figures for ServerFigures {
         }
         let help = "Requests that got no response.";
         shown.push(Figure::counter("pikake_http_unanswered_requests", help, self.unanswered.get()));
+        let help = "Requests that were answered 503 since the server was late.";
+        shown.push(Figure::counter("pikake_http_shed_requests", help, self.shed.get()));
         let help = "Time from the head of a request to that of its response.";
         shown.push(Figure::times("pikake_http_response_time", help, &self.times));
     }

@@ -38,6 +38,7 @@ pub(crate) struct Gate {
     pub(crate) open: RefCell<Slab<OpenConnection>>,
     pub(crate) answered: Cell<u64>,
     pub(crate) upgraded: Cell<u64>,
+    pub(crate) shed: Cell<u64>,
     pub(crate) figures: Rc<ServerFigures>,
 }
 
@@ -53,6 +54,7 @@ impl Gate {
             open: RefCell::default(),
             answered: Cell::default(),
             upgraded: Cell::default(),
+            shed: Cell::default(),
             figures: figures::of_kernel(),
         }
     }

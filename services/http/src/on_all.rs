@@ -18,13 +18,14 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// The report of the whole server: the sum of answers, all that was left, and the first
+    /// The report of the whole server: the sums of requests, all that was left, and the first
     /// interruption of each kind.
     pub fn total(&self) -> Report {
         let mut total = Report::default();
         for report in self.kernels.iter().cloned() {
             total.answered += report.answered;
             total.upgraded += report.upgraded;
+            total.shed += report.shed;
             total.interrupted.extend(report.interrupted);
             total.dropped.extend(report.dropped);
             total.ended_by = total.ended_by.or(report.ended_by);

@@ -42,7 +42,7 @@ pub const MINIMUM_PACE: u32 = 500;
 /// How often an allowance is checked before it can run out.
 const CHECKS: u32 = 4;
 
-/// How long a connection waits for its client; `None`: for ever.
+/// How long a connection waits for its client, and a request for its kernel; `None`: for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Without a request.
@@ -53,6 +53,8 @@ pub(crate) struct Limits {
     pub(crate) last: Duration,
     /// From the end of the client's side to that of the handlers of its requests.
     pub(crate) gone: Option<Duration>,
+    /// How late the kernel may be when a request begins.
+    pub(crate) late: Option<Duration>,
 }
 
 impl Limits {
@@ -137,6 +139,7 @@ mod tests {
         stalled: Some(Duration::from_secs(8)),
         last: SECOND,
         gone: None,
+        late: None,
     };
 
     /// The second at which a phase uses up the allowance, with this many bytes a second.
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn unlimited_phases_are_not_checked() {
-        let mut limits = Limits { idle: None, stalled: None, last: SECOND, gone: None };
+        let mut limits = Limits { idle: None, stalled: None, last: SECOND, gone: None, late: None };
         assert_eq!(limits.interval(), None);
         limits.stalled = Some(4 * SECOND);
         assert_eq!(limits.interval(), Some(SECOND));

@@ -15,6 +15,9 @@ pub struct Report {
     /// How many of them were upgraded: their connections, or streams of HTTP/2, went on with
     /// another protocol ([`upgrade`](crate::upgrade)).
     pub upgraded: u64,
+    /// How many requests were answered 503, without the service, since the server was
+    /// [late](crate::Server::shed_after).
+    pub shed: u64,
     /// The requests, upgrades and connections that were interrupted at the soft deadline.
     pub interrupted: Vec<Left>,
     /// The requests, upgrades and connections that were dropped, at the hard deadline or by a
@@ -52,6 +55,9 @@ impl fmt::Display for Report {
         write!(f, "{} requests were answered", self.answered)?;
         if self.upgraded > 0 {
             write!(f, ", {} upgraded", self.upgraded)?;
+        }
+        if self.shed > 0 {
+            write!(f, ", {} were shed", self.shed)?;
         }
         for (what, left) in [("interrupted", &self.interrupted), ("dropped", &self.dropped)] {
             for (number, left) in left.iter().enumerate() {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body::Body;
@@ -19,6 +20,7 @@ use crate::incoming::Incoming;
 use crate::refused::{self, Fault};
 use crate::reply::Reply;
 use crate::requests::{Order, RequestLine, Requests};
+use crate::shed::{self, Patience, Shed};
 use crate::takers::{answer, call};
 use crate::upgrade::Pending;
 
@@ -48,6 +50,8 @@ pub(crate) struct RequestService<S> {
     pub(crate) service: S,
     /// `None` for a server on one kernel.
     pub(crate) replicas: Option<Replicas>,
+    /// How late the kernel may be; `None`: at will.
+    pub(crate) late: Option<Duration>,
     pub(crate) requests: Rc<Requests>,
 }
 
@@ -67,28 +71,36 @@ where
         let began = requests.figures.request_began();
         let line = RequestLine::of(&request);
         let has_room = requests.begin(request.version(), &line, !request.body().is_end_stream());
-        let fault = refused::fault(&request);
-        if !has_room || fault.is_some() {
-            return ResponseFuture { task: None, fault, requests, line, began, upgrade: None };
+        let refusal = match refused::fault(&request) {
+            _ if !has_room => Some(Refusal::TooMany),
+            fault => fault.map(Refusal::Fault),
+        };
+        if refusal.is_some() {
+            return ResponseFuture { task: None, refusal, requests, line, began, upgrade: None };
+        }
+        let is_shut = requests.is_shut.get();
+        if is_shut {
+            // The client learns of the shutdown before it has the answer.
+            requests.give_order(Order::Finish);
+        }
+        let upgrade = Pending::of(&mut request, &line, &requests);
+        // An upgraded connection stays on its kernel, with its handler.
+        let may_offer = || upgrade.is_none() && !is_shut && should_offer();
+        let replicas = self.replicas.as_ref().filter(|_| may_offer());
+        // A request that is offered may find a kernel that is on time.
+        if replicas.is_none() && shed::is_late(self.late) {
+            let refusal = Some(Refusal::Late);
+            return ResponseFuture { task: None, refusal, requests, line, began, upgrade: None };
         }
         requests.figures.task_began();
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
-        let upgrade = Pending::of(&mut request, &line, &requests);
         let request = request.map(|body| Incoming::new(body, &line));
         let service = self.service.clone();
-        // An upgraded connection stays on its kernel, with its handler.
-        let may_offer = || upgrade.is_none() && !requests.is_shut.get() && should_offer();
-        let replicas = self.replicas.as_ref().filter(|_| may_offer());
         let task = match replicas {
-            Some(replicas) => offer(replicas.clone(), service, request, place),
+            Some(replicas) => offer(replicas.clone(), service, request, place, self.late),
             None => {
-                let mut task = Builder::new();
-                if requests.is_shut.get() {
-                    // The client learns of the shutdown before it has the answer.
-                    requests.give_order(Order::Finish);
-                } else {
-                    task = task.eager();
-                }
+                let task = Builder::new();
+                let task = if is_shut { task } else { task.eager() };
                 task.spawn(async move {
                     let response = call(service, request).await?;
                     Ok(Reply::own(response, &place.line.method, &place.requests))
@@ -99,7 +111,7 @@ where
             task.task_ref().set_name(REQUEST_NAME);
             requests.list(task.task_ref().clone(), &line);
         }
-        ResponseFuture { task: Some(task), fault: None, requests, line, began, upgrade }
+        ResponseFuture { task: Some(task), refusal: None, requests, line, began, upgrade }
     }
 }
 
@@ -109,6 +121,7 @@ fn offer<S, B>(
     service: S,
     request: Request<Incoming>,
     place: RequestGuard,
+    late: Option<Duration>,
 ) -> RequestTask<B>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
@@ -119,11 +132,12 @@ where
     let peer = connection.and_then(|connection| place.requests.figures.peer(connection));
     let line = place.line.clone();
     line.set_offered(true);
+    let patience = Patience::begin(late);
     let there = move |request| {
         line.set_offered(false);
-        answer(replicas, request, peer)
+        answer(replicas, request, peer, patience)
     };
-    let here = |claim| async move {
+    let here = move |claim| async move {
         let RequestGuard { requests, line } = &place;
         let request = match claim {
             Claim::Here(request) => request,
@@ -133,6 +147,9 @@ where
             },
         };
         line.set_offered(false);
+        if patience.is_some_and(Patience::is_over) || shed::is_late(late) {
+            return Err(Shed.into());
+        }
         Ok(Reply::own(call(service, request).await?, &line.method, requests))
     };
     Builder::new().name(REQUEST_NAME).offer(request, there, here)
@@ -140,12 +157,22 @@ where
 
 type RequestTask<B> = Task<Result<Response<Reply<B>>, BoxError>>;
 
-/// Waits for a request's task; refuses one without a task. If hyper drops the future
-/// early, the task is cancelled.
+/// Why a request is answered without the service.
+#[derive(Clone, Copy)]
+pub(crate) enum Refusal {
+    /// The connection has too many requests.
+    TooMany,
+    Fault(Fault),
+    /// The server is late.
+    Late,
+}
+
+/// Waits for a request's task; without a task, answers for it. If hyper drops the future early, the
+/// task is cancelled.
 pub(crate) struct ResponseFuture<B> {
     task: Option<RequestTask<B>>,
-    /// Why the request is refused.
-    fault: Option<Fault>,
+    /// Set if there is no task.
+    refusal: Option<Refusal>,
     requests: Rc<Requests>,
     line: Arc<RequestLine>,
     /// When the request has begun, if it is timed.
@@ -164,50 +191,70 @@ impl<B> ResponseFuture<B> {
     }
 }
 
+impl<B: Body> ResponseFuture<B> {
+    /// The answer of the server itself.
+    fn refuse(&self, refusal: Refusal) -> Response<Reply<B>> {
+        let requests = &self.requests;
+        match refusal {
+            Refusal::Fault(fault) => {
+                tracing::debug!(request = %self.line, fault = fault.why, "a request was refused");
+                self.answered(fault.status);
+                refused::answer(fault, requests)
+            }
+            Refusal::TooMany => {
+                tracing::debug!(request = %self.line, "too many requests on one connection");
+                self.empty(StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Refusal::Late => {
+                requests.figures.shed();
+                requests.shed.set(requests.shed.get() + 1);
+                let mut response = self.empty(StatusCode::SERVICE_UNAVAILABLE);
+                Shed::add_retry_after(&mut response);
+                response
+            }
+        }
+    }
+
+    fn empty(&self, status: StatusCode) -> Response<Reply<B>> {
+        self.requests.figures.responded(status, self.began);
+        Reply::empty(status, &self.requests)
+    }
+}
+
 impl<B: Body> Future for ResponseFuture<B> {
     type Output = Result<Response<Reply<B>>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(fault) = self.fault {
-            tracing::debug!(request = %self.line, fault = fault.why, "a request was refused");
-            self.answered(fault.status);
-            return Poll::Ready(Ok(refused::answer(fault, &self.requests)));
+        if let Some(refusal) = self.refusal {
+            return Poll::Ready(Ok(self.refuse(refusal)));
         }
-        let outcome = match self.task.as_mut() {
-            Some(task) => Some(ready!(Pin::new(task).poll(cx))),
-            None => None,
-        };
-        let status = match outcome {
-            Some(Err(TaskError::Interrupted(interrupted))) => {
-                // The connection's task is interrupted: it drops this future, which cancels the
-                // request.
-                return Poll::Ready(Err(interrupted.into()));
+        let task = self.task.as_mut().expect("a request that is not refused has a task");
+        let outcome = ready!(Pin::new(task).poll(cx));
+        if let Err(TaskError::Interrupted(interrupted)) = outcome {
+            // The connection's task is interrupted: it drops this future, which cancels the
+            // request.
+            return Poll::Ready(Err(interrupted.into()));
+        }
+        self.task = None;
+        Poll::Ready(match outcome {
+            Ok(Err(error)) if Shed::is(&error) => Ok(self.refuse(Refusal::Late)),
+            Ok(Err(error)) => {
+                self.requests.figures.left_unanswered();
+                Err(error)
             }
-            Some(Ok(answer)) => {
-                self.task = None;
-                let Ok(response) = &answer else {
-                    self.requests.figures.left_unanswered();
-                    return Poll::Ready(answer);
-                };
+            Ok(Ok(response)) => {
                 self.answered(response.status());
                 if let Some(upgrade) = self.upgrade.take() {
                     upgrade.begin(response.status());
                 }
-                return Poll::Ready(answer);
+                Ok(response)
             }
-            Some(Err(error @ TaskError::Panicked(_))) => {
+            Err(error @ TaskError::Panicked(_)) => {
                 tracing::error!(request = %self.line, %error, "a request's handler panicked");
-                StatusCode::INTERNAL_SERVER_ERROR
+                Ok(self.empty(StatusCode::INTERNAL_SERVER_ERROR))
             }
-            Some(Err(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            None => {
-                tracing::debug!(request = %self.line, "too many requests on one connection");
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-        };
-        self.task = None;
-        self.requests.figures.responded(status, self.began);
-        Poll::Ready(Ok(Reply::empty(status, &self.requests)))
+            Err(_) => Ok(self.empty(StatusCode::SERVICE_UNAVAILABLE)),
+        })
     }
 }
 

@@ -149,6 +149,7 @@ pub(crate) struct Requests {
     pub(crate) answered: Cell<u64>,
     /// The upgrades that have begun.
     pub(crate) upgraded: Cell<u64>,
+    pub(crate) shed: Cell<u64>,
     /// Whether a request came by HTTP/2.
     pub(crate) is_http2: Cell<bool>,
     order: Cell<Option<Order>>,

@@ -25,7 +25,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use pikake_net::{Listener, interruption};
-use pikake_traps::{Builder, TaskError};
+use pikake_traps::{Builder, Peers, TaskError};
 use tower_service::Service;
 
 use crate::BoxError;
@@ -181,6 +181,7 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
             stalled: Some(STALL_TIMEOUT),
             last: LAST_REQUEST,
             gone: Some(Duration::ZERO),
+            late: None,
         },
         handshake: Ok(Plain),
         soft: SOFT_DEADLINE,
@@ -292,6 +293,57 @@ impl<L, S, H> Server<L, S, H> {
         self
     }
 
+    /// Sets how late a request may begin: one that has waited for its kernel for longer is *shed*.
+    /// The server answers 503 with the header `Retry-After: 1`, and does not call the service.
+    /// `None`, the default: requests are not shed.
+    ///
+    /// A server that gets more requests than it can answer makes each of them wait longer than the
+    /// one before, until none is answered in the time that its client has. This option keeps the
+    /// wait near `delay`, by answering fewer. A fraction of the time that clients wait is enough.
+    ///
+    /// The wait is that of the tasks that are ready on the kernel, in which the request may have
+    /// been: the time since the poll of the driver before the one that found them. A handler that
+    /// computes for longer than `delay` before it waits has the requests that came meanwhile shed.
+    /// The time after the handler has begun does not count. Under
+    /// [`serve_on_all`](crate::serve_on_all), a kernel that is late first offers its requests to
+    /// others that are not; if another one takes a request, the time since the offer is what may be
+    /// at most `delay`.
+    ///
+    /// The [report](Report::shed) and the [figures](crate#figures) count requests that were shed.
+    /// Their clients lose no connection over HTTP/2; over HTTP/1, a request's unread body may end
+    /// its connection, as after any answer that does not wait for the body.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use axum::routing::get;
+    /// use pikake::http;
+    /// use pikake::net::{TcpListener, TcpStream};
+    /// use std::thread;
+    /// use std::time::Duration;
+    ///
+    /// # pikake::run(async {
+    /// let app = Router::new().route("/", get(async || "hello"));
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let address = listener.local_addr()?;
+    /// let server = http::serve(listener, app).shed_after(Duration::from_millis(10));
+    /// pikake::spawn(server.into_future()).detach();
+    ///
+    /// let client = TcpStream::connect(address).await?;
+    /// pikake::sleep(Duration::from_millis(50)).await?;
+    /// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    /// thread::sleep(Duration::from_millis(50)); // in place of a computation
+    /// let mut answer = [0; 32];
+    /// client.read_exact(&mut answer).await?;
+    /// assert_eq!(&answer, b"HTTP/1.0 503 Service Unavailable");
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn shed_after(mut self, delay: impl Into<Option<Duration>>) -> Self {
+        self.limits.late = delay.into();
+        self
+    }
+
     /// Shuts the server down when this future completes; the server then returns its report.
     pub fn shutdown_when(self, asked: impl Future<Output = ()> + 'static) -> Self {
         Self { asked: Some(Box::pin(asked)), ..self }
@@ -339,6 +391,10 @@ where
                 self;
             let handshake = handshake.map_err(|error| Report::default().because(error))?;
             limits.last = limits.last.min(soft / 2);
+            if limits.late.is_some() {
+                // A kernel notes how late it is if it has peers, also if it is the only one.
+                Peers::current_or_new();
+            }
             let gate = Rc::new(Gate::new());
             let replicas = listener.replicas();
             let listener = Gated::new(listener, connections, gate.clone());

@@ -24,6 +24,7 @@ use crate::incoming::Incoming;
 use crate::moved::{Moved, send_body};
 use crate::peer::show_to_current;
 use crate::reply::has_no_body;
+use crate::shed::{Patience, Shed};
 
 /// A service of the current kernel, among the [`Replicas`] of its listener.
 type Taker = Rc<dyn Answer>;
@@ -40,7 +41,8 @@ where
     replicas.enter(taker)
 }
 
-/// Answers a request of another kernel with the service of this one.
+/// Answers a request of another kernel with the service of this one, unless it has waited for too
+/// long.
 ///
 /// # Errors
 ///
@@ -49,8 +51,12 @@ pub(crate) async fn answer(
     replicas: Replicas,
     request: Request<Incoming>,
     peer: Option<Peer>,
+    patience: Option<Patience>,
 ) -> Result<Result<Response<Moved>, BoxError>, Request<Incoming>> {
     let Some(taker) = replicas.here::<Taker>() else { return Err(request) };
+    if patience.is_some_and(Patience::is_over) {
+        return Ok(Err(Shed.into()));
+    }
     peer.into_iter().for_each(show_to_current);
     Ok(taker.answer(request).await)
 }

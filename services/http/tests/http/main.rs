@@ -9,5 +9,6 @@ mod offers;
 mod on_all;
 mod refused;
 mod server;
+mod shed;
 mod upgrade;
 mod worlds;
