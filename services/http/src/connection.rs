@@ -74,7 +74,8 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
             tracing::debug!(%error, "a connection ended before it was served");
         }
     }
-    let requests = Rc::new(Requests::new(gate.figures.clone()));
+    let requests =
+        Rc::new(Requests::new(gate.figures.clone(), gate.logs.then(|| format!("{peer:?}"))));
     requests.is_shut.set(gate.is_shut());
     let task = current().task_ref().clone();
     let _peer = gate.figures.clone().show_peer(task.id(), Arc::new(peer.clone()));

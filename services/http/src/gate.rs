@@ -40,11 +40,13 @@ pub(crate) struct Gate {
     pub(crate) upgraded: Cell<u64>,
     pub(crate) shed: Cell<u64>,
     pub(crate) figures: Rc<ServerFigures>,
+    /// Whether there is an access log.
+    pub(crate) logs: bool,
 }
 
 impl Gate {
     /// The state of a server of the current kernel.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(logs: bool) -> Self {
         Self {
             shut: Cell::default(),
             over: Cell::default(),
@@ -56,6 +58,7 @@ impl Gate {
             upgraded: Cell::default(),
             shed: Cell::default(),
             figures: figures::of_kernel(),
+            logs,
         }
     }
 

@@ -78,6 +78,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod access;
 #[cfg(feature = "axum")]
 pub mod axum;
 #[cfg(feature = "client")]

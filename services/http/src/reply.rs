@@ -15,6 +15,7 @@ use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use crate::BoxError;
+use crate::access::Entry;
 use crate::moved::Moved;
 use crate::requests::Requests;
 
@@ -27,12 +28,13 @@ struct Sending {
     is_complete: bool,
     /// The parts of the connection that hyper had dropped unwritten when this response began.
     cut_before: u32,
+    entry: Option<Rc<Entry>>,
 }
 
 impl Sending {
     fn new(requests: &Rc<Requests>, is_complete: bool) -> Self {
         let cut_before = requests.body_begins();
-        Self { requests: requests.clone(), is_due: false, is_complete, cut_before }
+        Self { requests: requests.clone(), is_due: false, is_complete, cut_before, entry: None }
     }
 
     fn set_due(&mut self, is_due: bool) {
@@ -46,6 +48,7 @@ impl Drop for Sending {
     fn drop(&mut self) {
         self.set_due(false);
         self.requests.body_ends(self.is_complete, self.cut_before);
+        self.entry.iter().for_each(|entry| entry.end_body(self.is_complete));
     }
 }
 
@@ -115,6 +118,19 @@ impl<B: Body> Reply<B> {
     }
 }
 
+/// Has the access log wait for the end of a response.
+pub(crate) fn log<B: Body>(
+    response: &mut Response<Reply<B>>,
+    entry: Option<Rc<Entry>>,
+    outcome: &'static str,
+) {
+    if let Some(entry) = entry {
+        let hint = response.body().source.size_hint();
+        entry.answer(response.status(), outcome, response.headers(), hint);
+        response.body_mut().sending.entry = Some(entry);
+    }
+}
+
 type PolledFrame<D> = Poll<Option<Result<Frame<D>, BoxError>>>;
 
 impl<B: Body> Source<B> {
@@ -181,7 +197,7 @@ where
             Poll::Ready(Some(Err(_))) | Poll::Pending => false,
         };
         sending.set_due(polled.is_pending());
-        polled.map_ok(|frame| frame.map_data(|data| Part::new(data, &sending.requests)))
+        polled.map_ok(|frame| frame.map_data(|data| Part::new(data, sending)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -213,18 +229,28 @@ macro_rules! of_data {
 pub(crate) struct Part<D: Buf> {
     data: Data<D>,
     requests: Rc<Requests>,
+    /// The entry in the access log, and the length.
+    logged: Option<(Rc<Entry>, u64)>,
 }
 
 impl<D: Buf> Part<D> {
-    fn new(data: Data<D>, requests: &Rc<Requests>) -> Self {
-        requests.part_begins();
-        Self { data, requests: requests.clone() }
+    fn new(data: Data<D>, sending: &Sending) -> Self {
+        sending.requests.part_begins();
+        let logged = sending.entry.clone().map(|entry| {
+            let length = of_data!(&data, data => data.remaining()) as u64;
+            entry.take(length);
+            (entry, length)
+        });
+        Self { data, requests: sending.requests.clone(), logged }
     }
 }
 
 impl<D: Buf> Drop for Part<D> {
     fn drop(&mut self) {
         self.requests.part_ends(!self.has_remaining());
+        if let Some((entry, length)) = &self.logged {
+            entry.write(*length, self.remaining() as u64);
+        }
     }
 }
 

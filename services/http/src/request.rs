@@ -16,9 +16,10 @@ use pikake_traps::{Builder, Claim, Task, TaskError, should_offer, try_current};
 use tower_service::Service;
 
 use crate::BoxError;
+use crate::access::{self, Entry};
 use crate::incoming::Incoming;
 use crate::refused::{self, Fault};
-use crate::reply::Reply;
+use crate::reply::{self, Reply};
 use crate::requests::{Order, RequestLine, Requests};
 use crate::shed::{self, Patience, Shed};
 use crate::takers::{answer, call};
@@ -70,13 +71,15 @@ where
         let requests = self.requests.clone();
         let began = requests.figures.request_began();
         let line = RequestLine::of(&request);
+        let entry = Entry::begin(&requests, &line, request.version());
         let has_room = requests.begin(request.version(), &line, !request.body().is_end_stream());
         let refusal = match refused::fault(&request) {
             _ if !has_room => Some(Refusal::TooMany),
             fault => fault.map(Refusal::Fault),
         };
         if refusal.is_some() {
-            return ResponseFuture { task: None, refusal, requests, line, began, upgrade: None };
+            let upgrade = None;
+            return ResponseFuture { task: None, refusal, requests, line, began, upgrade, entry };
         }
         let is_shut = requests.is_shut.get();
         if is_shut {
@@ -90,7 +93,8 @@ where
         // A request that is offered may find a kernel that is on time.
         if replicas.is_none() && shed::is_late(self.late) {
             let refusal = Some(Refusal::Late);
-            return ResponseFuture { task: None, refusal, requests, line, began, upgrade: None };
+            let upgrade = None;
+            return ResponseFuture { task: None, refusal, requests, line, began, upgrade, entry };
         }
         requests.figures.task_began();
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
@@ -111,7 +115,7 @@ where
             task.task_ref().set_name(REQUEST_NAME);
             requests.list(task.task_ref().clone(), &line);
         }
-        ResponseFuture { task: Some(task), refusal: None, requests, line, began, upgrade }
+        ResponseFuture { task: Some(task), refusal: None, requests, line, began, upgrade, entry }
     }
 }
 
@@ -179,6 +183,8 @@ pub(crate) struct ResponseFuture<B> {
     began: Option<Ticks>,
     /// If the request asks for an upgrade.
     upgrade: Option<Rc<Pending>>,
+    /// `None` without an access log.
+    entry: Option<Rc<Entry>>,
 }
 
 impl<B> Unpin for ResponseFuture<B> {}
@@ -193,31 +199,34 @@ impl<B> ResponseFuture<B> {
 
 impl<B: Body> ResponseFuture<B> {
     /// The answer of the server itself.
-    fn refuse(&self, refusal: Refusal) -> Response<Reply<B>> {
-        let requests = &self.requests;
+    fn refuse(&mut self, refusal: Refusal) -> Response<Reply<B>> {
         match refusal {
             Refusal::Fault(fault) => {
                 tracing::debug!(request = %self.line, fault = fault.why, "a request was refused");
                 self.answered(fault.status);
-                refused::answer(fault, requests)
+                let mut response = refused::answer(fault, &self.requests);
+                reply::log(&mut response, self.entry.take(), access::REFUSED);
+                response
             }
             Refusal::TooMany => {
                 tracing::debug!(request = %self.line, "too many requests on one connection");
-                self.empty(StatusCode::SERVICE_UNAVAILABLE)
+                self.empty(StatusCode::SERVICE_UNAVAILABLE, access::REFUSED)
             }
             Refusal::Late => {
-                requests.figures.shed();
-                requests.shed.set(requests.shed.get() + 1);
-                let mut response = self.empty(StatusCode::SERVICE_UNAVAILABLE);
+                self.requests.figures.shed();
+                self.requests.shed.set(self.requests.shed.get() + 1);
+                let mut response = self.empty(StatusCode::SERVICE_UNAVAILABLE, access::SHED);
                 Shed::add_retry_after(&mut response);
                 response
             }
         }
     }
 
-    fn empty(&self, status: StatusCode) -> Response<Reply<B>> {
+    fn empty(&mut self, status: StatusCode, outcome: &'static str) -> Response<Reply<B>> {
         self.requests.figures.responded(status, self.began);
-        Reply::empty(status, &self.requests)
+        let mut response = Reply::empty(status, &self.requests);
+        reply::log(&mut response, self.entry.take(), outcome);
+        response
     }
 }
 
@@ -240,20 +249,22 @@ impl<B: Body> Future for ResponseFuture<B> {
             Ok(Err(error)) if Shed::is(&error) => Ok(self.refuse(Refusal::Late)),
             Ok(Err(error)) => {
                 self.requests.figures.left_unanswered();
+                self.entry.iter().for_each(|entry| entry.fail());
                 Err(error)
             }
-            Ok(Ok(response)) => {
+            Ok(Ok(mut response)) => {
                 self.answered(response.status());
                 if let Some(upgrade) = self.upgrade.take() {
                     upgrade.begin(response.status());
                 }
+                reply::log(&mut response, self.entry.take(), access::ANSWERED);
                 Ok(response)
             }
             Err(error @ TaskError::Panicked(_)) => {
                 tracing::error!(request = %self.line, %error, "a request's handler panicked");
-                Ok(self.empty(StatusCode::INTERNAL_SERVER_ERROR))
+                Ok(self.empty(StatusCode::INTERNAL_SERVER_ERROR, access::PANICKED))
             }
-            Err(_) => Ok(self.empty(StatusCode::SERVICE_UNAVAILABLE)),
+            Err(_) => Ok(self.empty(StatusCode::SERVICE_UNAVAILABLE, access::CANCELLED)),
         })
     }
 }

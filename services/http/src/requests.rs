@@ -63,6 +63,10 @@ impl RequestLine {
         format!("{} {}", self.method, self.uri)
     }
 
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
     pub(crate) fn set_offered(&self, is_offered: bool) {
         self.is_offered.store(is_offered, Ordering::Relaxed);
     }
@@ -141,6 +145,8 @@ pub(crate) enum Order {
 #[derive(Default)]
 pub(crate) struct Requests {
     pub(crate) figures: Rc<ServerFigures>,
+    /// The client's address, if there is an access log.
+    pub(crate) logged_peer: Option<String>,
     pub(crate) running: RefCell<Slab<Running>>,
     /// The last request, if it has a body.
     last: RefCell<Option<Arc<RequestLine>>>,
@@ -178,8 +184,8 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// The requests of a new connection.
-    pub(crate) fn new(figures: Rc<ServerFigures>) -> Self {
-        Self { figures, ..Self::default() }
+    pub(crate) fn new(figures: Rc<ServerFigures>, logged_peer: Option<String>) -> Self {
+        Self { figures, logged_peer, ..Self::default() }
     }
 
     /// Gives an order, unless there is a stricter one.

@@ -187,6 +187,7 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
         soft: SOFT_DEADLINE,
         hard: HARD_DEADLINE,
         asked: None,
+        logs: false,
     }
 }
 
@@ -202,6 +203,8 @@ pub struct Server<L, S, H = Plain> {
     soft: Duration,
     hard: Duration,
     asked: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    /// Whether there is an access log.
+    logs: bool,
 }
 
 #[cfg(feature = "tls")]
@@ -238,9 +241,10 @@ impl<L, S> Server<L, S> {
     /// # Ok(()) }
     /// ```
     pub fn tls(self, identity: impl crate::IntoTls) -> Server<L, S, crate::Tls> {
-        let Self { listener, service, handshake: _, connections, limits, soft, hard, asked } = self;
+        let Self { listener, service, handshake: _, connections, limits, soft, hard, asked, logs } =
+            self;
         let handshake = identity.into_tls();
-        Server { listener, service, handshake, connections, limits, soft, hard, asked }
+        Server { listener, service, handshake, connections, limits, soft, hard, asked, logs }
     }
 }
 
@@ -344,6 +348,44 @@ impl<L, S, H> Server<L, S, H> {
         self
     }
 
+    /// Writes an access log: an event of `tracing` for each request, when its answer has ended. Its
+    /// level is INFO and its target `pikake_http::access`. Off by default, and then without cost.
+    ///
+    /// | field | holds |
+    /// | --- | --- |
+    /// | `method`, `version` | such as `GET` and `HTTP/1.1` |
+    /// | `path` | the path as the client has sent it, without the query |
+    /// | `query` | the query without its question mark, if there is one; drop this field from the log if queries hold secrets |
+    /// | `peer` | the client's address, as its `Debug` shows it |
+    /// | `status` | of the answer, if there is one |
+    /// | `bytes` | how many bytes of the answer's body the connection has written, without headers and framing; the client need not have read them |
+    /// | `time_us` | the microseconds from the head of the request to the end of the answer |
+    /// | `outcome` | see below |
+    ///
+    /// | outcome | means |
+    /// | --- | --- |
+    /// | `answered` | the service has answered, and the connection has written all of it |
+    /// | `cut_short` | the answer has begun and not ended: the client has gone, the body has failed, or a shutdown has dropped it |
+    /// | `unanswered` | there is no answer: the client has reset the connection or the stream, or a shutdown has dropped the request |
+    /// | `failed` | there is no answer: the service has returned an error |
+    /// | `panicked` | 500: the handler has panicked |
+    /// | `cancelled` | 503: the handler's task was cancelled before it began, or aborted |
+    /// | `shed` | 503: the server was [late](Self::shed_after) |
+    /// | `refused` | 503: the connection has too many requests |
+    ///
+    /// Requests whose head is invalid have no event: hyper answers them before they are requests.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(listener: pikake::net::TcpListener, app: axum::Router) {
+    /// let served = pikake::http::serve(listener, app).access_log(true).await;
+    /// # }
+    /// ```
+    pub fn access_log(self, logs: bool) -> Self {
+        Self { logs, ..self }
+    }
+
     /// Shuts the server down when this future completes; the server then returns its report.
     pub fn shutdown_when(self, asked: impl Future<Output = ()> + 'static) -> Self {
         Self { asked: Some(Box::pin(asked)), ..self }
@@ -387,15 +429,24 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { listener, service, handshake, connections, mut limits, soft, hard, asked } =
-                self;
+            let Self {
+                listener,
+                service,
+                handshake,
+                connections,
+                mut limits,
+                soft,
+                hard,
+                asked,
+                logs,
+            } = self;
             let handshake = handshake.map_err(|error| Report::default().because(error))?;
             limits.last = limits.last.min(soft / 2);
             if limits.late.is_some() {
                 // A kernel notes how late it is if it has peers, also if it is the only one.
                 Peers::current_or_new();
             }
-            let gate = Rc::new(Gate::new());
+            let gate = Rc::new(Gate::new(logs));
             let replicas = listener.replicas();
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();

@@ -1,6 +1,7 @@
 //! Tests of the HTTP server, on one kernel and on several, with axum, over TLS and in simulated
 //! worlds; and of the client.
 
+mod access;
 mod anywhere;
 mod client;
 mod https;
