@@ -258,7 +258,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             self.home().set_late_from(Ticks::MAX);
         }
         self.home().owner_left();
-        if self.has_work() {
+        // The owner does not know yet until when it may wait.
+        if self.local.has_new_offer() || self.has_work() {
             self.home().wake_if_asleep();
         }
     }

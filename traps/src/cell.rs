@@ -138,6 +138,9 @@ struct Own {
 pub(crate) trait Withdraw {
     /// Takes the work back, for the task to drop. `false`: another kernel has begun it.
     fn withdraw(&self) -> bool;
+
+    /// Whether nobody has taken the work.
+    fn is_free(&self) -> bool;
 }
 
 /// The parts that few tasks have, and that a step does not use.

@@ -58,7 +58,12 @@ impl TaskRef {
     /// Schedules a step of the task, and polls of its sub-waits, and keeps all pending waits of
     /// that step for [`waits`](Self::waits), with all details. Each of the next few steps replaces
     /// them by its own, since combinators may need more than one. Then the details are gone.
+    ///
+    /// A task whose work is offered is not stepped: the step would begin the work.
     pub fn inspect(&self) {
+        if self.offers_work() {
+            return;
+        }
         self.begin_inspection();
         door::reach(self.kernel(), |local| {
             local.make_ready(self);

@@ -30,6 +30,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use pikake_time::Ticks;
 
@@ -281,6 +282,10 @@ impl<W, T> Withdraw for Offering<W, T> {
         self.withdrawn.set(withdrawn);
         is_withdrawn
     }
+
+    fn is_free(&self) -> bool {
+        self.key.get().is_some_and(|key| self.peers.has(*key))
+    }
 }
 
 /// The right to claim an offer. The drop withdraws the work, or has it dropped where it has begun.
@@ -398,6 +403,15 @@ impl<T> fmt::Debug for Taken<T> {
     }
 }
 
+/// Wakes a task when it is dropped.
+struct WakeAtEnd(Waker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake_by_ref();
+    }
+}
+
 /// Ends the current task with this outcome.
 async fn end_as<T>(outcome: TaskError) -> T {
     let task = current().task_ref().clone();
@@ -418,8 +432,9 @@ impl Local {
             Some(Next::Other(Offer { waker, work, .. })) => {
                 let taken = &self.offers.taken;
                 taken.set(taken.get() + 1);
+                // The task is woken also if an observer panics.
+                let _woken = WakeAtEnd(waker);
                 work.begin();
-                waker.wake();
             }
         }
     }
@@ -457,6 +472,11 @@ impl Local {
         has_own.then(|| self.offers.left_until.get())
     }
 
+    /// Whether the kernel has made an offer since the last call, and has one.
+    pub fn has_new_offer(&self) -> bool {
+        self.offers.is_new.take() && self.leaves_offers_until().is_some()
+    }
+
     /// Whether the kernel was late a short time ago.
     fn was_late(&self) -> bool {
         self.kernel().now() < self.offers.late_until.get()
@@ -466,6 +486,7 @@ impl Local {
     fn note_offer(&self, is_woken: bool) {
         let made = &self.offers.made;
         made.set(made.get() + 1);
+        self.offers.is_new.set(true);
         let kernel = self.kernel();
         if is_woken && kernel.is_real_time() {
             let time = kernel.rate().ticks_ceil(TIME_TO_TAKE);

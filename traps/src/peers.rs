@@ -100,6 +100,8 @@ pub(crate) struct OwnOffers {
     pub(crate) left_until: Cell<Ticks>,
     /// The kernel is likely to be late again until this moment.
     pub(crate) late_until: Cell<Ticks>,
+    /// The kernel has made an offer since its owner has learnt of the next deadline.
+    pub(crate) is_new: Cell<bool>,
     pub(crate) made: Cell<u64>,
     pub(crate) taken: Cell<u64>,
 }
@@ -168,6 +170,11 @@ impl Peers {
     pub(crate) fn withdraw(&self, key: u64) -> Option<Box<dyn Offered>> {
         let offer = self.change_offers(|offers| offers.map.remove(&key));
         offer.map(|offer| offer.work)
+    }
+
+    /// Whether an offer is free.
+    pub(crate) fn has(&self, key: u64) -> bool {
+        self.offers().map.contains_key(&key)
     }
 
     /// The oldest offer of the kernels that are wanted, for this kernel.

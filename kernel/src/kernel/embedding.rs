@@ -28,7 +28,8 @@ pub struct Turn {
     /// ([`KernelHandle::stop`](pikake_traps::KernelHandle::stop)), so the turn stepped no further
     /// task.
     pub is_stopped: bool,
-    /// The moment of the next timer, or of the end of a shutdown's grace, if there is one.
+    /// The moment of the next timer, of the end of a shutdown's grace, or from which on the kernel
+    /// begins work that it has offered to others, if there is one.
     pub next_deadline: Option<Deadline>,
     /// The time for which the caller may do something else, unless the kernel's descriptor becomes
     /// readable before. `None` is without limit.
@@ -142,7 +143,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
 /// Readable when the kernel has work and is neither run nor turned, so that a foreign loop can
 /// watch the descriptor.
 ///
-/// Work is a ready task, a message of another thread, or an event of a socket. Timers do not show;
+/// Work is a ready task, a message of another thread, an event of a socket, or work that was offered
+/// between two turns. Timers do not show;
 /// see [`Turn::may_wait`].
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {

@@ -34,6 +34,8 @@ pub(super) struct Pace {
     /// The number of the last step before the last poll of the driver.
     polled_after: Cell<u64>,
     poll_every_steps: u64,
+    /// The number of passes with ready tasks and offers since this kernel took one of its own.
+    passes_with_offers: Cell<u64>,
     /// The moment of the next poll of the driver.
     poll_due: Cell<Ticks>,
     poll_every: u64,
@@ -63,6 +65,7 @@ impl Pace {
             polls: Cell::new(0),
             long_step: settings.long_step().map_or(u64::MAX, |length| rate.ticks_ceil(length)),
             polled_after: Cell::new(0),
+            passes_with_offers: Cell::new(0),
             poll_every_steps: settings.poll_every_steps().into(),
             poll_due: Cell::new(now.saturating_add(poll_every)),
             poll_every,
@@ -138,6 +141,14 @@ impl Pace {
         self.polled_after.set(last_step);
         self.polls.set(self.polls.get() + 1);
         self.put_off_poll();
+    }
+
+    /// Counts a pass with ready tasks and offers. Returns whether the kernel begins one of its own.
+    pub(super) fn is_own_offer_due(&self, is_poll_due: bool) -> bool {
+        let passes = self.passes_with_offers.get() + 1;
+        let is_due = is_poll_due || passes >= self.poll_every_steps;
+        self.passes_with_offers.set(if is_due { 0 } else { passes });
+        is_due
     }
 
     /// The number of polls of the driver.

@@ -39,7 +39,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
         // The owner asks after each turn whether the main task has ended.
         let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
-        self.while_awake(|| self.turn(&limit, &|| false))
+        let result = self.while_awake(|| self.turn(&limit, &|| false));
+        // The owner learns from when on the kernel begins what it offers.
+        self.local.has_new_offer();
+        result
     }
 
     /// Notes, in a kernel with peers, that it is not late by the time in which it was not run.
@@ -241,6 +244,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             // What is offered comes after all that only this kernel can do.
             if !self.has_work() {
                 self.local.take_offer(self.takes_offers());
+            } else if self.local.has_offers() {
+                self.pass_offers_on();
+                self.take_own_offer_if_due(false);
             }
             return Ok(());
         }
@@ -276,10 +282,20 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let is_due = self.steps_until_poll() == 0 || self.pace.is_poll_due();
         if is_due {
             self.poll_now()?;
-            // Others may take what this kernel has offered. In case that none does.
-            self.local.take_own_offer();
+        }
+        if self.local.has_offers() {
+            self.take_own_offer_if_due(is_due);
         }
         Ok(())
+    }
+
+    /// Others may take what this kernel has offered. In case that none does, a busy kernel begins
+    /// an offer at each poll that is due, and otherwise after some passes: polls that find an
+    /// event, or that come before a deadline, put the next one off.
+    fn take_own_offer_if_due(&self, is_poll_due: bool) {
+        if self.pace.is_own_offer_due(is_poll_due) {
+            self.local.take_own_offer();
+        }
     }
 
     /// Polls the driver without blocking.

@@ -8,6 +8,7 @@ mod closing;
 mod driver;
 #[cfg(not(mio_unsupported_force_poll_poll))]
 mod embedding;
+mod free_offers;
 mod helpers;
 mod inspect;
 mod interruption;

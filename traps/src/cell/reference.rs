@@ -156,6 +156,12 @@ impl TaskRef {
         !self.was_stepped() && offer.is_none_or(|offer| offer.withdraw())
     }
 
+    /// Whether the task waits until its work is taken.
+    pub(crate) fn offers_work(&self) -> bool {
+        let is_free = |cold: &Cold| cold.offer.get().is_some_and(|offer| offer.is_free());
+        !self.was_stepped() && !self.is_ready() && self.cold_if_any().is_some_and(is_free)
+    }
+
     /// The request to end, once there was one.
     pub(crate) fn cause(&self) -> Option<&Cause> {
         self.cold_if_any()?.cause.get().map(Box::as_ref)

@@ -370,6 +370,8 @@ impl TaskRef {
 
     /// Ends the task without another step. See [`Task::abort`](crate::Task::abort).
     pub fn request_abort(&self, reason: Interrupted) {
+        // Its work must not begin elsewhere meanwhile.
+        self.ends_unbegun();
         let outcome = TaskError::Cancelled(reason);
         door::reach(self.kernel(), |local| local.kernel().abort(self, outcome));
     }
