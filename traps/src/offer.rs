@@ -439,10 +439,11 @@ impl Local {
         }
     }
 
-    /// Wakes the task of the oldest offer that the kernel has made itself.
+    /// Wakes the task of the oldest offer that the kernel has made itself, unless it leaves its
+    /// offers to others now.
     pub fn take_own_offer(&self) {
         if self.has_offers()
-            && let Some(Next::Own(waker)) = self.next_offer(|from| from == self.id())
+            && let Some(Next::Own(waker)) = self.next_offer(self.takes_from(false))
         {
             waker.wake();
         }

@@ -283,3 +283,51 @@ fn kernel_that_finds_an_event_passes_the_wake_on() {
     }
     assert!(took.unwrap() < Duration::from_secs(1), "{took:?}");
 }
+
+fn stuck(peers: &Peers) -> pikake::traps::LocalHome {
+    let home = pikake::traps::Home::open(|| {});
+    home.set_late_from(pikake::time::Ticks::MAX);
+    assert!(home.fall_asleep());
+    peers.add(home.shared());
+    home
+}
+
+/// The limit of a wait for an offer that is left to others has no slack.
+#[test]
+#[ignore = "the driver adds the slack of timers to each wait"]
+fn slack_of_timers_does_not_delay_an_offer() {
+    let peers = Peers::new();
+    let _stuck = stuck(&peers);
+    let kernel =
+        Kernel::builder().peers(&peers).timer_slack(Duration::from_secs(2)).build().unwrap();
+    let began = kernel.run(async {
+        spawn(async {}).detach();
+        let offered = Instant::now();
+        spawn_anywhere(move || async move { offered.elapsed() }).await.unwrap()
+    });
+    assert!(began < Duration::from_secs(1), "{began:?}");
+}
+
+#[test]
+fn busy_kernel_leaves_its_offers_for_a_time() {
+    let least = (0..200)
+        .map(|steps| {
+            let peers = Peers::new();
+            let _stuck = stuck(&peers);
+            let kernel = Kernel::builder().peers(&peers).build().unwrap();
+            kernel.run(async {
+                for _ in 0..steps {
+                    yield_now().await.unwrap();
+                }
+                spawn(async {}).detach();
+                let offered = Instant::now();
+                let offer = spawn_anywhere(move || async move { offered.elapsed() });
+                while !offer.is_finished() {
+                    yield_now().await.unwrap();
+                }
+                offer.await.unwrap()
+            })
+        })
+        .min();
+    assert!(least.unwrap() >= Duration::from_micros(100), "{least:?}");
+}
