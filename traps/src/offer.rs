@@ -5,7 +5,7 @@
 //! offered the work, that of another kernel in a new task. The task that offers makes its first
 //! step when one of them has taken the work; if it is another kernel, the task waits for the
 //! outcome. So that a busy kernel begins its own offers in the end, it takes one at each poll of
-//! its driver that comes while tasks are ready.
+//! its driver that is due, and otherwise after some passes of its loop.
 //!
 //! ```text
 //!   the task that offers              the offers of the peers           an idle kernel
@@ -58,7 +58,7 @@ use crate::traps::foreign::{self, foreign_wait};
 /// The kernels are those of `#[pikake::main(threads = N)]`, or of a `Kernels` that was started in a
 /// task of this one. The work is offered to them if this kernel is late by a millisecond, or has
 /// other tasks to step before. If none of them takes the work, this kernel begins it after all that
-/// only this kernel can do; a busy kernel begins one such work at each poll of its driver. On a
+/// only this kernel can do; a busy kernel begins one such work after some passes of its loop. On a
 /// kernel without others this is a [`spawn`](crate::spawn).
 ///
 /// Other runtimes have the like as `spawn_pinned` of a pool of local threads.

@@ -8,7 +8,8 @@
 //! looks for offers; the one that offers adds the offer and then looks for kernels that sleep. All
 //! four accesses are sequentially consistent, so at least one side sees the other (`home.rs`). A
 //! kernel that was woken and has work of its own wakes another one. A kernel with offers of its own
-//! sleeps only while one that it has woken may still take them, for [`TIME_TO_TAKE`] at most.
+//! sleeps only while one that it has woken may still take them: for [`TIME_TO_TAKE`] at most, and
+//! the slack of its timers.
 
 mod current;
 #[cfg(all(test, pikake_shuttle))]

@@ -143,9 +143,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
 /// Readable when the kernel has work and is neither run nor turned, so that a foreign loop can
 /// watch the descriptor.
 ///
-/// Work is a ready task, a message of another thread, an event of a socket, or work that was offered
-/// between two turns. Timers do not show;
-/// see [`Turn::may_wait`].
+/// Work is a ready task, a message of another thread, an event of a socket, or work that was
+/// offered between two turns. Timers do not show; see [`Turn::may_wait`].
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {

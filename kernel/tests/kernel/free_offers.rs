@@ -292,22 +292,6 @@ fn stuck(peers: &Peers) -> pikake::traps::LocalHome {
     home
 }
 
-/// The limit of a wait for an offer that is left to others has no slack.
-#[test]
-#[ignore = "the driver adds the slack of timers to each wait"]
-fn slack_of_timers_does_not_delay_an_offer() {
-    let peers = Peers::new();
-    let _stuck = stuck(&peers);
-    let kernel =
-        Kernel::builder().peers(&peers).timer_slack(Duration::from_secs(2)).build().unwrap();
-    let began = kernel.run(async {
-        spawn(async {}).detach();
-        let offered = Instant::now();
-        spawn_anywhere(move || async move { offered.elapsed() }).await.unwrap()
-    });
-    assert!(began < Duration::from_secs(1), "{began:?}");
-}
-
 #[test]
 fn busy_kernel_leaves_its_offers_for_a_time() {
     let least = (0..200)

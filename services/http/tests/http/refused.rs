@@ -313,27 +313,27 @@ fn expected(
     cases.iter().map(of).collect()
 }
 
-#[pikake::sim]
+#[pikake::sim(seeds = 3)]
 async fn faulty_request_calls_no_service() {
     let site = Site::start().await;
     assert_eq!(outcomes(&site, REFUSED).await, expected(REFUSED, 0, false, false));
 }
 
-#[pikake::sim]
+#[pikake::sim(seeds = 3)]
 async fn neighbours_of_faulty_requests_are_served() {
     let site = Site::start().await;
     assert_eq!(outcomes(&site, SERVED).await, expected(SERVED, 2, true, false));
     assert_eq!(outcomes(&site, LAST).await, expected(LAST, 1, false, false));
 }
 
-#[pikake::sim]
+#[pikake::sim(seeds = 3)]
 async fn invalid_chunk_ends_the_connection() {
     let site = Site::start().await;
     assert_eq!(outcomes(&site, BROKEN).await, expected(BROKEN, 1, false, true));
 }
 
 /// Until the last byte of the head, the server waits.
-#[pikake::sim]
+#[pikake::sim(seeds = 3)]
 async fn head_may_come_in_fragments() {
     let site = Site::start().await;
     let head = "GET /hello HTTP/1.1\r\nHost: localhost\r\nconnection: close\r\n\r\n";
@@ -347,7 +347,7 @@ async fn head_may_come_in_fragments() {
     }
 }
 
-#[pikake::sim]
+#[pikake::sim(seeds = 3)]
 async fn refusal_is_an_answer_with_close() {
     let site = Site::start().await;
     let answer = site.answers(b"GET / HTTP/1.1\r\n\r\n").await;
@@ -357,7 +357,7 @@ async fn refusal_is_an_answer_with_close() {
 }
 
 /// Over HTTP/2, other requests of the connection go on.
-#[pikake::sim]
+#[pikake::sim(seeds = 3)]
 async fn host_that_differs_from_authority_is_refused() {
     let site = Site::start().await;
     let stream = TcpStream::connect(site.address).await.unwrap();

@@ -103,6 +103,7 @@ fn scraped_text_has_figures_of_http() {
             (address, "/ok", "200"),
             (other, "/ok", "200"),
             (address, "/absent", "404"),
+            (address, "*", "400"),
             (address, "/crash", "500"),
         ] {
             let response = fetch(address, path).await;
@@ -116,7 +117,7 @@ fn scraped_text_has_figures_of_http() {
         };
         let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
         let counts = classes.map(|class| responses(&text, class).unwrap());
-        assert_eq!(counts, [0.0, 2.0, 0.0, 1.0, 1.0], "the one with the text is not sent yet");
+        assert_eq!(counts, [0.0, 2.0, 0.0, 2.0, 1.0], "the one with the text is not sent yet");
         assert_eq!(of(&text, "pikake_http_unanswered_requests_total", ""), Some(0.0));
         let timed = "pikake_http_response_time_seconds_count";
         // Another test may have asked for the figures before.
