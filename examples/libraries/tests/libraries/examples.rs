@@ -11,6 +11,8 @@ use xtask::{Kind, Server};
 mod cores_pool;
 #[path = "../../examples/crawler.rs"]
 mod crawler;
+#[path = "../../examples/files.rs"]
+mod files;
 #[path = "../../examples/hyper.rs"]
 mod hyper_example;
 #[expect(dead_code, reason = "the example's main is for people")]
@@ -65,6 +67,11 @@ fn hyper_serves_and_asks_http_1_and_2() {
 #[test]
 fn client_crawls_a_site() {
     check(include_str!("../../examples/crawler.rs"), crawler::demo());
+}
+
+#[test]
+fn files_are_served_in_parts_and_compressed() {
+    check(include_str!("../../examples/files.rs"), files::demo());
 }
 
 #[test]
