@@ -40,8 +40,8 @@ pub(super) struct Pace {
     poll_due: Cell<Ticks>,
     poll_every: u64,
     /// The moment of the last poll of the driver, or of the end of the last sleep, in a kernel with
-    /// peers. [`Ticks::MAX`] before the first: a kernel that joins peers while it runs is not late by
-    /// the time before.
+    /// peers. [`Ticks::MAX`] before the first: a kernel that joins peers while it runs is not late
+    /// by the time before.
     polled_at: Cell<Ticks>,
     /// The number of the step of the last task that was ready at an earlier poll.
     batch_ends: Cell<u64>,
