@@ -84,15 +84,15 @@ fn kernel_with_mail_at_each_turn_begins_its_offers() {
     let _other = Kernel::builder().peers(&peers).build().unwrap();
     let kernel = Kernel::builder().peers(&peers).build().unwrap();
     let handle = kernel.handle();
-    fn again(handle: KernelHandle, left: u64, until: Instant) {
+    fn again(handle: KernelHandle, until: Instant) {
         if Instant::now() < until {
             let next = handle.clone();
-            handle.call_there(Box::new(move || again(next, left + 1, until))).unwrap();
+            handle.call_there(Box::new(move || again(next, until))).unwrap();
         }
     }
     let took = kernel.run(async {
         let begins = Instant::now();
-        again(handle, 0, begins + Duration::from_secs(2));
+        again(handle, begins + Duration::from_secs(2));
         offer_work(|| ()).await.unwrap();
         begins.elapsed()
     });
