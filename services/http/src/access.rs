@@ -118,7 +118,7 @@ impl Drop for Entry {
         // A kernel that is dropped in the task of another one has no clock.
         let time = door::is_open().then(|| elapsed_since(self.began).as_micros());
         tracing::info!(
-            target: "pikake_http::access",
+            target: "pikake::http::access",
             method = %self.line.method,
             path = uri.path(),
             query = uri.query(),

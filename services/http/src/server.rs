@@ -349,7 +349,7 @@ impl<L, S, H> Server<L, S, H> {
     }
 
     /// Writes an access log: an event of `tracing` for each request, when its answer has ended. Its
-    /// level is INFO and its target `pikake_http::access`. Off by default, and then without cost.
+    /// level is INFO and its target `pikake::http::access`. Off by default, and then without cost.
     ///
     /// | field | holds |
     /// | --- | --- |
@@ -371,16 +371,22 @@ impl<L, S, H> Server<L, S, H> {
     /// | `panicked` | 500: the handler has panicked |
     /// | `cancelled` | 503: the handler's task was cancelled before it began, or aborted |
     /// | `shed` | 503: the server was [late](Self::shed_after) |
-    /// | `refused` | 503: the connection has too many requests |
+    /// | `refused` | 400 or 501: the request is invalid; or 503: its connection has too many |
     ///
-    /// Requests whose head is invalid have no event: hyper answers them before they are requests.
+    /// Requests that hyper cannot parse have no event: hyper answers them before they are requests.
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn example(listener: pikake::net::TcpListener, app: axum::Router) {
-    /// let served = pikake::http::serve(listener, app).access_log(true).await;
-    /// # }
+    /// ```
+    /// use axum::Router;
+    /// use pikake::http;
+    /// use pikake::net::TcpListener;
+    ///
+    /// # pikake::sim::example(async {
+    /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+    /// let server = http::serve(listener, Router::new()).access_log(true);
+    /// server.shutdown_when(async {}).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub fn access_log(self, logs: bool) -> Self {
         Self { logs, ..self }

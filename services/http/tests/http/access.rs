@@ -64,7 +64,7 @@ impl Visit for Line {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "pikake_http::access"
+        metadata.target() == "pikake::http::access"
     }
 
     fn event(&self, event: &Event<'_>) {
