@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use futures::{StreamExt, stream};
 use pikake::http::axum::local;
-use pikake::http::serve;
+use pikake::http::{Upgrade, Upgraded, serve};
 use pikake::net::{TcpListener, TcpStream};
 use pikake::{Task, sleep, spawn};
 use tower_service::Service;
@@ -95,6 +96,11 @@ fn with_log(test: impl FnOnce(Log)) {
     tracing::subscriber::with_default(log.clone(), || test(log.clone()));
 }
 
+/// Keeps the stream of an upgrade.
+async fn keep(_stream: Upgraded) {
+    drop(sleep(LONG).await);
+}
+
 fn router() -> Router {
     let slow = async || sleep(2 * MOMENT).await.map_or("told", |()| "slow");
     let hang = async || sleep(LONG).await.map_or("told", |()| "never");
@@ -113,6 +119,7 @@ fn router() -> Router {
         .route("/hang", get(local(hang)))
         .route("/endless", get(endless))
         .route("/parts", get(parts))
+        .route("/upgrade", any(async |upgrade: Upgrade| -> Response { upgrade.accept(keep) }))
         .route("/panic", get(async || -> &str { panic!("as it must be") }))
 }
 
@@ -196,6 +203,28 @@ fn panic_and_shed_request_have_events() {
             "method=GET path=/ version=HTTP/1.1 status=503 bytes=0 outcome=shed",
         ];
         assert_eq!(log.lines(), expected);
+    });
+}
+
+/// An upgrade is logged when its answer is sent, and not at the end of its stream.
+#[test]
+fn refused_requests_and_upgrades_have_events() {
+    with_log(|log| {
+        pikake::sim::example(async {
+            let (address, _server) = start(ADDRESS).await;
+            ask(address, &["GET /no-host HTTP/1.1\r\n\r\n"]).await;
+            let client = TcpStream::connect(address).await.unwrap();
+            let upgrade = "connection: upgrade\r\nupgrade: own";
+            let request = format!("GET /upgrade HTTP/1.1\r\nhost: x\r\n{upgrade}\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            sleep(MOMENT).await.unwrap();
+            let expected = [
+                "method=GET path=/no-host version=HTTP/1.1 status=400 bytes=0 outcome=refused",
+                "method=GET path=/upgrade version=HTTP/1.1 status=101 bytes=0 outcome=answered",
+            ];
+            assert_eq!(log.lines(), expected);
+        });
+        assert!(log.lines().is_empty());
     });
 }
 
