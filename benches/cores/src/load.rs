@@ -51,8 +51,8 @@ impl Connection {
         self.stream.write_all(head.as_bytes()).unwrap();
     }
 
-    /// Reads what is there. Returns the body once it is complete.
-    fn receive(&mut self) -> Option<&str> {
+    /// Reads what is there. Returns the status and the body once it is complete.
+    fn receive(&mut self) -> Option<(&str, &str)> {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer) {
             Ok(0) => panic!("the server has closed a connection"),
@@ -61,18 +61,19 @@ impl Connection {
             Err(error) => panic!("{error}"),
         }
         let (head, body) = std::str::from_utf8(&self.answer).unwrap().split_once("\r\n\r\n")?;
-        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        let status = &head["HTTP/1.1 ".len()..][..3];
+        assert!(["200", "503"].contains(&status), "{head}");
         let (_, length) = head.split_once("content-length: ").unwrap();
         let length: usize = length.lines().next().unwrap().parse().unwrap();
-        (body.len() == length).then_some(body)
+        (body.len() == length).then_some((status, body))
     }
 
     /// Finds the kernel of the connection.
     fn ask(&mut self) {
         self.send("/kernel");
         self.kernel = loop {
-            if let Some(body) = self.receive() {
-                break body.to_owned();
+            if let Some((_, kernel)) = self.receive() {
+                break kernel.to_owned();
             }
         };
     }
@@ -129,7 +130,7 @@ fn skew(port: u16, rate: f64, is_anywhere: bool, length: Duration, seed: u64) {
     let (mut due, mut waiting) = (Instant::now(), VecDeque::new());
     let (counted_from, end) = (due + WARM_UP, due + WARM_UP + length);
     let mut took: [Vec<u64>; 2] = Default::default();
-    let (mut sent, mut answered) = (0, 0);
+    let (mut sent, mut answered, mut shed) = (0, 0, 0);
     let mut events = Vec::with_capacity(CONNECTIONS);
     while due < end || answered < sent || !waiting.is_empty() {
         let now = Instant::now();
@@ -153,12 +154,13 @@ fn skew(port: u16, rate: f64, is_anywhere: bool, length: Duration, seed: u64) {
         epoll::wait(&epoll, buffer, Some(&Timespec::try_from(limit).unwrap())).unwrap();
         for event in &events {
             let connection = &mut connections[event.data.u64() as usize];
-            if connection.receive().is_none() {
-                continue;
-            }
+            let Some((status, _)) = connection.receive() else { continue };
+            let is_shed = status == "503";
             let Request { due, is_heavy } = connection.request.take().expect("a request");
             answered += 1;
-            if due >= counted_from {
+            if due >= counted_from && is_shed {
+                shed += 1;
+            } else if due >= counted_from {
                 took[usize::from(is_heavy)].push(due.elapsed().as_micros() as u64);
             }
         }
@@ -167,7 +169,7 @@ fn skew(port: u16, rate: f64, is_anywhere: bool, length: Duration, seed: u64) {
         took.sort_unstable();
         print!("{} {} ", took[took.len() / 2], took[took.len() * 99 / 100]);
     }
-    println!();
+    println!("{shed}");
 }
 
 fn main() {

@@ -1,7 +1,7 @@
 //! A server on two threads of pikake or of tokio.
 //!
 //! ```text
-//! pikake-cores-bench <pikake | tokio>    prints its port, serves until its standard input ends
+//! pikake-cores-bench <pikake | shedding | tokio>    prints its port, serves until its standard input ends
 //! ```
 
 use std::io::Read;
@@ -17,6 +17,9 @@ use axum::serve::ListenerExt;
 use rustix::time::{ClockId, clock_gettime};
 
 const THREADS: usize = 2;
+
+/// How late a kernel of `shedding` is at most when a request begins.
+const SHED_AFTER: Duration = Duration::from_millis(20);
 
 /// More connections than are ever opened: tokio's server has no limit.
 const CONNECTIONS: usize = 100_000;
@@ -43,7 +46,8 @@ fn spin(micros: u64) -> &'static str {
     "heavy"
 }
 
-fn on_pikake() {
+/// `late`: when requests are shed.
+fn on_pikake(late: Option<Duration>) {
     static BOUND: Once = Once::new();
     let kernel = || format!("{:?}", thread::current().id());
     pikake::run(async move {
@@ -52,7 +56,7 @@ fn on_pikake() {
         let serving = pikake::http::serve_on_all(address, &kernels.handles(), move |listener| {
             BOUND.call_once(|| println!("{}", listener.local_addr().unwrap().port()));
             let server = pikake::http::serve(listener, router(kernel));
-            server.connections(CONNECTIONS).header_timeout(None)
+            server.connections(CONNECTIONS).header_timeout(None).shed_after(late)
         });
         serving.await.unwrap();
     });
@@ -80,8 +84,9 @@ fn main() {
         std::process::exit(0);
     });
     match std::env::args().nth(1).as_deref() {
-        Some("pikake") => on_pikake(),
+        Some("pikake") => on_pikake(None),
+        Some("shedding") => on_pikake(Some(SHED_AFTER)),
         Some("tokio") => on_tokio(),
-        _ => panic!("the name of a server: pikake or tokio"),
+        _ => panic!("the name of a server: pikake, shedding or tokio"),
     }
 }
