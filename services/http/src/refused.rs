@@ -76,6 +76,9 @@ fn of_host<B>(request: &Request<B>) -> Option<&'static str> {
     if host.is_empty() {
         return target.map(|_| "Host is empty, and the target has an authority");
     }
+    if request.version() != Version::HTTP_2 && host.to_str().is_ok_and(is_plain) {
+        return None;
+    }
     match Authority::try_from(host.as_bytes()) {
         Ok(host) if is_valid(&host) => {
             let differs = request.version() == Version::HTTP_2
@@ -91,6 +94,15 @@ fn of_codings<B>(request: &Request<B>) -> Option<&'static str> {
     let first = codings.next()?;
     let is_chunked = first.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
     (!is_chunked).then_some("there is a transfer coding beside chunked")
+}
+
+/// Whether a `Host` is a plain name or an IPv4 address, perhaps with a port. Most are, and need not
+/// be parsed.
+fn is_plain(host: &str) -> bool {
+    let (name, port) = host.split_once(':').unwrap_or((host, "0"));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    !name.is_empty() && name.bytes().all(is_plain) && is_port
 }
 
 /// Whether this is a host and perhaps a port, without a user.
