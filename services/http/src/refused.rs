@@ -18,8 +18,7 @@
 //! | with `Transfer-Encoding` | the only coding is `chunked`; else 501 | 6.1 |
 //! | HTTP/2 with `:authority` and `Host` | both name the same host and port | RFC 9113, 8.3.1 |
 //!
-//! `http`'s parser of authorities decides what a host is, so names with percent-encoded bytes are
-//! refused.
+//! Names with percent-encoded bytes are refused, as `http` refuses them in targets.
 
 use std::net::Ipv6Addr;
 use std::rc::Rc;
@@ -51,7 +50,7 @@ pub(crate) fn fault<B>(request: &Request<B>) -> Option<Fault> {
 
 fn of_target<B>(request: &Request<B>) -> Option<&'static str> {
     let (uri, method) = (request.uri(), request.method());
-    if uri.authority().is_some_and(|authority| !is_valid(authority)) {
+    if uri.authority().is_some_and(|authority| !is_host(authority.as_str())) {
         return Some("the target's authority is invalid");
     }
     let is_authority = uri.authority().is_some() && uri.scheme().is_none();
@@ -76,17 +75,12 @@ fn of_host<B>(request: &Request<B>) -> Option<&'static str> {
     if host.is_empty() {
         return target.map(|_| "Host is empty, and the target has an authority");
     }
-    if request.version() != Version::HTTP_2 && host.to_str().is_ok_and(is_plain) {
-        return None;
+    if !host.to_str().is_ok_and(is_host) {
+        return Some("Host is invalid");
     }
-    match Authority::try_from(host.as_bytes()) {
-        Ok(host) if is_valid(&host) => {
-            let differs = request.version() == Version::HTTP_2
-                && target.is_some_and(|target| !is_same(request.uri(), target, &host));
-            differs.then_some("Host and :authority differ")
-        }
-        Ok(_) | Err(_) => Some("Host is invalid"),
-    }
+    let differs = request.version() == Version::HTTP_2
+        && target.is_some_and(|target| !is_same(request.uri(), target, host));
+    differs.then_some("Host and :authority differ")
 }
 
 fn of_codings<B>(request: &Request<B>) -> Option<&'static str> {
@@ -96,38 +90,40 @@ fn of_codings<B>(request: &Request<B>) -> Option<&'static str> {
     (!is_chunked).then_some("there is a transfer coding beside chunked")
 }
 
-/// Whether a `Host` is a plain name or an IPv4 address, perhaps with a port. Most are, and need not
-/// be parsed.
-fn is_plain(host: &str) -> bool {
-    let (name, port) = host.split_once(':').unwrap_or((host, "0"));
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
-    let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
-    !name.is_empty() && name.bytes().all(is_plain) && is_port
-}
-
-/// Whether this is a host and perhaps a port, without a user.
-fn is_valid(authority: &Authority) -> bool {
-    if authority.as_str().contains('@') {
-        return false;
-    }
-    let host = authority.host();
-    let is_host = match host.strip_prefix('[') {
-        Some(address) => address.strip_suffix(']').is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && !host.contains(['[', ']']),
+/// Whether this is a host and perhaps a port (RFC 3986, section 3.2), without a user and without
+/// percent-encoded bytes.
+fn is_host(text: &str) -> bool {
+    let (is_host, port) = match text.strip_prefix('[') {
+        Some(text) => {
+            let (address, port) = text.split_once(']').unwrap_or(("", text));
+            (address.parse::<Ipv6Addr>().is_ok(), port)
+        }
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            (!name.is_empty() && name.bytes().all(is_of_name), port)
+        }
     };
-    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    let is_digit = |byte: u8| byte.is_ascii_digit();
     is_host
-        && match authority.as_str()[host.len()..].strip_prefix(':') {
-            Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()) && is_port(port),
-            None => host.len() == authority.as_str().len(),
+        && match port.strip_prefix(':') {
+            Some(port) => {
+                port.is_empty() || port.bytes().all(is_digit) && port.parse::<u16>().is_ok()
+            }
+            None => port.is_empty(),
         }
 }
 
-/// Whether two authorities name the same host and port.
-fn is_same(target: &Uri, one: &Authority, other: &Authority) -> bool {
+/// Whether names of hosts have this byte: the unreserved ones and the delimiters of RFC 3986.
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
+}
+
+/// Whether an authority and a `Host` name the same host and port.
+fn is_same(target: &Uri, one: &Authority, host: &HeaderValue) -> bool {
+    let Ok(other) = Authority::try_from(host.as_bytes()) else { return false };
     let usual = if target.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
     let port = |authority: &Authority| authority.port_u16().unwrap_or(usual);
-    one.host().eq_ignore_ascii_case(other.host()) && port(one) == port(other)
+    one.host().eq_ignore_ascii_case(other.host()) && port(one) == port(&other)
 }
 
 /// The answer to a request that is refused. A connection of HTTP/1 ends with it, since what follows
@@ -154,7 +150,7 @@ mod tests {
 
     #[test]
     fn host_is_a_name_or_an_address_and_a_port() {
-        for host in ["a", "A.example", "a_b", "1.2.3.4", "[::1]", "a:80", "a:", "[::1]:8080"] {
+        for host in ["a", "A.example", "a_b~!;=", "1.2.3.4", "[::1]", "a:80", "a:", "[::1]:8080"] {
             assert_eq!(fault_of(Version::HTTP_11, "/", &[host]), None, "{host}");
         }
         let invalid = [
