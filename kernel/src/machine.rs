@@ -259,7 +259,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         self.home().owner_left();
         // The owner does not know yet until when it may wait.
-        if self.local.has_new_offer() || self.has_work() {
+        if self.local.take_new_offer_mark() || self.has_work() {
             self.home().wake_if_asleep();
         }
     }

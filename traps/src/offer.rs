@@ -473,8 +473,8 @@ impl Local {
         has_own.then(|| self.offers.left_until.get())
     }
 
-    /// Whether the kernel has made an offer since the last call, and has one.
-    pub fn has_new_offer(&self) -> bool {
+    /// Whether the kernel has made an offer since the last call, and has one that is free.
+    pub fn take_new_offer_mark(&self) -> bool {
         self.offers.is_new.take() && self.leaves_offers_until().is_some()
     }
 

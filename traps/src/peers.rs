@@ -86,7 +86,7 @@ pub(crate) struct Offer {
     pub(crate) work: Box<dyn Offered>,
 }
 
-/// What a kernel is to begin next.
+/// The next offer that a kernel takes.
 pub(crate) enum Next {
     /// Its own offer, which stays free until the first step of this task.
     Own(Waker),

@@ -40,8 +40,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         // The owner asks after each turn whether the main task has ended.
         let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
         let result = self.while_awake(|| self.turn(&limit, &|| false));
-        // The owner learns from when on the kernel begins what it offers.
-        self.local.has_new_offer();
+        // The owner learns from `next_deadline` when the kernel begins the work that it offers.
+        self.local.take_new_offer_mark();
         result
     }
 
@@ -241,7 +241,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.pace.end_batch();
         if self.may_take_offer() || self.is_poll_late() {
             self.poll_now()?;
-            // What is offered comes after all that only this kernel can do.
+            // Other kernels could do offered work as well, so it comes last.
             if !self.has_work() {
                 self.local.take_offer(self.takes_offers());
             } else if self.local.has_offers() {

@@ -57,7 +57,7 @@ fn ms(length: u64) -> Duration {
     Duration::from_millis(length)
 }
 
-/// What has happened, on all hosts.
+/// The events on all hosts.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<History>>);
 

@@ -75,7 +75,7 @@ impl Site {
     }
 }
 
-/// What comes until the end of a connection, which is a reset if the server did not read the second
+/// Reads until the end of a connection, which is a reset if the server did not read the second
 /// request.
 async fn rest(client: &TcpStream) -> String {
     let (mut all, mut part) = (Vec::new(), [0; 1024]);
@@ -97,7 +97,7 @@ fn statuses(answers: &str) -> Vec<u16> {
     heads.map(|head| head[2..5].parse().unwrap()).collect()
 }
 
-/// What the server must do with a request.
+/// The expected treatment of a request.
 struct Case {
     /// The section of RFC 9112; of RFC 9110 after an S.
     section: &'static str,
@@ -298,7 +298,7 @@ async fn outcomes(site: &Site, cases: &[Case]) -> Vec<(String, Vec<u16>, usize, 
     outcomes
 }
 
-/// What must come of these, if the answer to the next request follows or not.
+/// The expected outcomes of these cases, if the answer to the next request follows or not.
 fn expected(
     cases: &[Case],
     calls: usize,

@@ -33,7 +33,7 @@ const HARD: Duration = Duration::from_secs(20);
 /// Longer than any time limit of the server.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What has happened.
+/// The events of a test, in their order.
 #[derive(Clone, Default)]
 struct Seen(Rc<RefCell<Vec<String>>>);
 
