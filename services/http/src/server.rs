@@ -309,9 +309,9 @@ impl<L, S, H> Server<L, S, H> {
     /// been: the time since the poll of the driver before the one that found them. A handler that
     /// computes for longer than `delay` before it waits has the requests that came meanwhile shed.
     /// The time after the handler has begun does not count. Under
-    /// [`serve_on_all`](crate::serve_on_all), a kernel that is late first offers its requests to the
-    /// others. A request that was offered is shed where it begins, if the time since the offer is
-    /// longer than `delay`, or its own kernel begins it and is later than that.
+    /// [`serve_on_all`](crate::serve_on_all), a kernel that is late first offers its requests to
+    /// the others. A request that was offered is shed where it begins, if the time since the offer
+    /// is longer than `delay`, or its own kernel begins it and is later than that.
     ///
     /// The [report](Report::shed) and the [figures](crate#figures) count requests that were shed.
     /// Their clients lose no connection over HTTP/2; over HTTP/1, a request's unread body may end
