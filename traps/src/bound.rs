@@ -1,8 +1,8 @@
 //! Values that are used in their own kernel alone, for interfaces that demand `Send`.
 //!
 //! A [`Bound`] is `Send` and `Sync` for any value inside, because only the home thread reaches the
-//! value. The home thread may have other kernels, as in a simulation, so an access compares the
-//! thread and then the kernel:
+//! value. The home thread may have other kernels, as in a simulation, so an access inside a kernel
+//! compares the kernels, and one outside of any compares the threads:
 //!
 //! ```text
 //!              on the home thread, in the         in another kernel of the     on another
@@ -21,8 +21,10 @@
 //! value nor run its destructor.
 //!
 //! 1. The value is private. Only `get`, `get_mut` and `into_inner` reach the value, and each checks
-//!    [`is_home`](Bound::is_home) first, which compares the threads. No two threads get the same
-//!    number, also if one has ended before the other begins.
+//!    [`is_home`](Bound::is_home) first. Inside a kernel, `is_home` compares the kernels: no two
+//!    kernels of a process have the same number, and a kernel never leaves its thread. Outside it
+//!    compares the threads, which do not share numbers either, also if one has ended before the
+//!    other begins.
 //! 2. The destructor drops the value where `is_home` holds, and so on the home thread. Elsewhere it
 //!    moves the value's bytes into a [`Package`], without reading them; the value is `Unpin`, so a
 //!    move is sound.
@@ -30,10 +32,10 @@
 //!    may drop a message that was not delivered.
 //! 4. No derived impl reads the value: `Debug` shows the home, and the value at home only.
 //!
-//! The comparison of kernels is no part of this argument. It makes a program with several kernels
-//! on one thread behave as with a thread for each. It reads the thread's door, which has no
-//! destructor, so it works in the destructor of another thread-local as well. There, and in `main`
-//! after a run, the thread is inside no kernel, and the thread alone decides.
+//! So a program with several kernels on one thread behaves as with a thread for each. The current
+//! kernel is read from the thread's door, which has no destructor, so it is known in the destructor
+//! of another thread-local as well. There, and in `main` after a run, the thread is inside no
+//! kernel.
 //!
 //! A package compares threads only. It is dropped in its kernel, or by that kernel's end, or by a
 //! sender that found the kernel ended. In the last two cases another kernel of the thread may be
@@ -123,7 +125,7 @@ pub struct Bound<T: Unpin + 'static> {
 unsafe impl<T: Unpin> Send for Bound<T> {}
 
 // SAFETY: another thread that borrows a `Bound` gets no reference to the value, since `get`
-// compares threads first, by `is_home`, and `Debug` uses it. The other fields are `Sync`.
+// calls `is_home` first, as `Debug` does. The other fields are `Sync`.
 unsafe impl<T: Unpin> Sync for Bound<T> {}
 
 impl<T: Unpin> Bound<T> {
@@ -140,9 +142,12 @@ impl<T: Unpin> Bound<T> {
 
     /// Whether the value may be used here: on its home thread, inside its kernel or outside of any
     /// kernel.
+    #[inline]
     pub fn is_home(&self) -> bool {
-        let is_own = |kernel| kernel == self.home.id();
-        Thread::current() == self.thread && door::current_kernel().is_none_or(is_own)
+        match door::current_kernel() {
+            Some(kernel) => kernel == self.home.id(),
+            None => Thread::current() == self.thread,
+        }
     }
 
     /// The value.
@@ -151,6 +156,7 @@ impl<T: Unpin> Bound<T> {
     ///
     /// Where [`is_home`](Self::is_home) is `false`.
     #[track_caller]
+    #[inline]
     pub fn get(&self) -> &T {
         self.check();
         self.value.as_ref().expect("only the destructor takes the value")
@@ -162,6 +168,7 @@ impl<T: Unpin> Bound<T> {
     ///
     /// Where [`is_home`](Self::is_home) is `false`.
     #[track_caller]
+    #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.check();
         self.value.as_mut().expect("only the destructor takes the value")

@@ -14,9 +14,10 @@ impl KernelId {
 
     pub(crate) fn fresh() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(id != 0 && id != Self::FINISHED.0, "a process makes fewer than 2^32 kernels");
-        Self(id)
+        // Stays at the last number, so that no two kernels share one after the panic either.
+        let id =
+            NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
+        Self(id.expect("a process makes fewer than 2^32 kernels"))
     }
 
     /// The number of the kernel in its process: 1 for the first kernel.
