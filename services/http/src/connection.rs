@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use pikake_net::{Replicas, SendIo, TcpStream};
 use pikake_traps::{Interrupted, current, sleep};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -91,7 +92,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
                     requests.give_order(Order::FinishSoon);
                 }
                 let service = RequestService {
-                    service,
+                    service: TowerToHyperService::new(service),
                     replicas,
                     late: limits.late,
                     requests: requests.clone(),

@@ -22,6 +22,7 @@
 
 use std::net::Ipv6Addr;
 use std::rc::Rc;
+use std::str::FromStr;
 
 use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
@@ -40,7 +41,7 @@ pub(crate) struct Fault {
 }
 
 /// The fault of a request; `None` for one that is not refused.
-pub(crate) fn fault<B>(request: &Request<B>) -> Option<Fault> {
+pub(crate) fn fault<B: Body>(request: &Request<B>) -> Option<Fault> {
     let bad = |why| Fault { status: StatusCode::BAD_REQUEST, why };
     of_target(request).or_else(|| of_host(request)).map(bad).or_else(|| {
         let status = StatusCode::NOT_IMPLEMENTED;
@@ -50,7 +51,7 @@ pub(crate) fn fault<B>(request: &Request<B>) -> Option<Fault> {
 
 fn of_target<B>(request: &Request<B>) -> Option<&'static str> {
     let (uri, method) = (request.uri(), request.method());
-    if uri.authority().is_some_and(|authority| !is_host(authority.as_str())) {
+    if uri.authority().is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
         return Some("the target's authority is invalid");
     }
     let is_authority = uri.authority().is_some() && uri.scheme().is_none();
@@ -75,7 +76,7 @@ fn of_host<B>(request: &Request<B>) -> Option<&'static str> {
     if host.is_empty() {
         return target.map(|_| "Host is empty, and the target has an authority");
     }
-    if !host.to_str().is_ok_and(is_host) {
+    if !is_host(host.as_bytes()) {
         return Some("Host is invalid");
     }
     let differs = request.version() == Version::HTTP_2
@@ -83,7 +84,11 @@ fn of_host<B>(request: &Request<B>) -> Option<&'static str> {
     differs.then_some("Host and :authority differ")
 }
 
-fn of_codings<B>(request: &Request<B>) -> Option<&'static str> {
+fn of_codings<B: Body>(request: &Request<B>) -> Option<&'static str> {
+    // hyper reads a body of any other request by its length.
+    if request.body().is_end_stream() {
+        return None;
+    }
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let first = codings.next()?;
     let is_chunked = first.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
@@ -92,31 +97,44 @@ fn of_codings<B>(request: &Request<B>) -> Option<&'static str> {
 
 /// Whether this is a host and perhaps a port (RFC 3986, section 3.2), without a user and without
 /// percent-encoded bytes.
-fn is_host(text: &str) -> bool {
-    let (is_host, port) = match text.strip_prefix('[') {
-        Some(text) => {
-            let (address, port) = text.split_once(']').unwrap_or(("", text));
-            (address.parse::<Ipv6Addr>().is_ok(), port)
-        }
-        None => {
-            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-            (!name.is_empty() && name.bytes().all(is_of_name), port)
-        }
+fn is_host(text: &[u8]) -> bool {
+    let length = match text.first() {
+        Some(b'[') => text.iter().position(|&byte| byte == b']').map_or(0, |end| end + 1),
+        _ => text.iter().take_while(|&&byte| OF_NAME[usize::from(byte)]).count(),
     };
-    let is_digit = |byte: u8| byte.is_ascii_digit();
+    let (host, port) = text.split_at(length);
+    let is_host = match host {
+        [b'[', address @ .., _] => Ipv6Addr::from_str(&String::from_utf8_lossy(address)).is_ok(),
+        name => !name.is_empty(),
+    };
     is_host
-        && match port.strip_prefix(':') {
-            Some(port) => {
-                port.is_empty() || port.bytes().all(is_digit) && port.parse::<u16>().is_ok()
-            }
-            None => port.is_empty(),
+        && match port {
+            [b':', port @ ..] => port.iter().try_fold(0, add_digit).is_some(),
+            port => port.is_empty(),
         }
 }
 
-/// Whether names of hosts have this byte: the unreserved ones and the delimiters of RFC 3986.
-fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
+/// A number of a port with one more digit.
+fn add_digit(number: u16, &digit: &u8) -> Option<u16> {
+    let digit = char::from(digit).to_digit(10)?;
+    number.checked_mul(10)?.checked_add(u16::try_from(digit).ok()?)
 }
+
+/// Whether names of hosts have a byte: the unreserved ones and the delimiters of RFC 3986.
+const OF_NAME: [bool; 256] = {
+    let mut of_name = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        of_name[byte as usize] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut others: &[u8] = b"-._~!$&'()*+,;=";
+    while let [other, rest @ ..] = others {
+        of_name[*other as usize] = true;
+        others = rest;
+    }
+    of_name
+};
 
 /// Whether an authority and a `Host` name the same host and port.
 fn is_same(target: &Uri, one: &Authority, host: &HeaderValue) -> bool {
@@ -138,6 +156,9 @@ pub(crate) fn answer<B: Body>(fault: Fault, requests: &Rc<Requests>) -> Response
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http_body_util::Empty;
+
     use super::*;
 
     fn fault_of(version: Version, target: &str, hosts: &[&str]) -> Option<&'static str> {
@@ -145,7 +166,7 @@ mod tests {
         for host in hosts {
             request = request.header(HOST, *host);
         }
-        fault(&request.body(()).unwrap()).map(|fault| fault.why)
+        fault(&request.body(Empty::<Bytes>::new()).unwrap()).map(|fault| fault.why)
     }
 
     #[test]
@@ -189,7 +210,7 @@ mod tests {
     fn connect_over_http2_has_an_authority() {
         let of = |target: &str| {
             let request = Request::connect(target).version(Version::HTTP_2);
-            fault(&request.body(()).unwrap()).map(|fault| fault.why)
+            fault(&request.body(Empty::<Bytes>::new()).unwrap()).map(|fault| fault.why)
         };
         assert_eq!(of("/"), Some("the method has no such target"));
         for target in ["a:1", "https://a/chat"] {

@@ -73,7 +73,7 @@ pin_project_lite::pin_project! {
         /// The service.
         Own { #[pin] body: B },
         /// The service of another kernel.
-        Moved { #[pin] body: Moved },
+        Moved { body: Box<Moved> },
         /// The service panicked, was dropped or not called.
         Empty,
     }
@@ -95,7 +95,11 @@ impl<B: Body> Reply<B> {
         method: &Method,
         requests: &Rc<Requests>,
     ) -> Response<Self> {
-        Self::from_source(response.map(|body| Source::Moved { body }), method, requests)
+        Self::from_source(
+            response.map(|body| Source::Moved { body: Box::new(body) }),
+            method,
+            requests,
+        )
     }
 
     fn from_source(
@@ -161,7 +165,7 @@ impl<B: Body> Source<B> {
                 Poll::Ready(frame.map(|part| part.map_err(Into::into)))
             }
             SourceProjection::Moved { body } => {
-                let frame = ready!(body.poll_frame(cx));
+                let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(frame.map(|part| part.map(|frame| frame.map_data(Data::Moved))))
             }
             SourceProjection::Empty => Poll::Ready(None),

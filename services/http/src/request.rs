@@ -10,6 +10,8 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body;
+use hyper::service::Service as _;
+use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use pikake_net::Replicas;
 use pikake_time::Ticks;
 use pikake_traps::{Builder, Claim, Task, TaskError, should_offer, try_current};
@@ -22,7 +24,7 @@ use crate::refused::{self, Fault};
 use crate::reply::{self, Reply};
 use crate::requests::{Order, RequestLine, Requests};
 use crate::shed::{self, Patience, Shed};
-use crate::takers::{answer, call};
+use crate::takers::answer;
 use crate::upgrade::Pending;
 
 /// The reason with which a request's task is cancelled when its client hangs up or resets the
@@ -48,7 +50,7 @@ impl Drop for RequestGuard {
 /// The service for hyper: each call spawns a task, which begins at once. A call that comes late is
 /// offered to the other kernels of the server.
 pub(crate) struct RequestService<S> {
-    pub(crate) service: S,
+    pub(crate) service: TowerToHyperService<S>,
     /// `None` for a server on one kernel.
     pub(crate) replicas: Option<Replicas>,
     /// How late the kernel may be; `None`: at will.
@@ -77,9 +79,9 @@ where
             _ if !has_room => Some(Refusal::TooMany),
             fault => fault.map(Refusal::Fault),
         };
-        if refusal.is_some() {
-            let upgrade = None;
-            return ResponseFuture { task: None, refusal, requests, line, began, upgrade, entry };
+        if let Some(refusal) = refusal {
+            let state = State::Refused(refusal);
+            return ResponseFuture { state, requests, line, began, upgrade: None, entry };
         }
         let is_shut = requests.is_shut.get();
         if is_shut {
@@ -92,43 +94,70 @@ where
         let replicas = self.replicas.as_ref().filter(|_| may_offer());
         // A request that is offered may find a kernel that is on time.
         if replicas.is_none() && shed::is_late(self.late) {
-            let refusal = Some(Refusal::Late);
-            let upgrade = None;
-            return ResponseFuture { task: None, refusal, requests, line, began, upgrade, entry };
+            let state = State::Refused(Refusal::Late);
+            return ResponseFuture { state, requests, line, began, upgrade: None, entry };
         }
         requests.figures.task_began();
         let place = RequestGuard { requests: requests.clone(), line: line.clone() };
         let request = request.map(|body| Incoming::new(body, &line));
-        let service = self.service.clone();
+        let service = &self.service;
         let task = match replicas {
-            Some(replicas) => offer(replicas.clone(), service, request, place, self.late),
+            Some(replicas) => offer(replicas.clone(), service.clone(), request, place, self.late),
             None => {
                 let task = Builder::new();
                 let task = if is_shut { task } else { task.eager() };
-                task.spawn(async move {
-                    let response = call(service, request).await?;
-                    Ok(Reply::own(response, &place.line.method, &place.requests))
-                })
+                task.spawn(Answering { call: service.call(request), place })
             }
         };
         if !task.is_finished() {
             task.task_ref().set_name(REQUEST_NAME);
             requests.list(task.task_ref().clone(), &line);
         }
-        ResponseFuture { task: Some(task), refusal: None, requests, line, began, upgrade, entry }
+        let state = State::Running(task);
+        ResponseFuture { state, requests, line, began, upgrade, entry }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The answer of the service on this kernel. By hand, since an async block would keep the
+    /// request twice: as what it captured, and in the call.
+    struct Answering<S>
+    where
+        S: Service<Request<Incoming>>,
+    {
+        #[pin]
+        call: Call<S>,
+        // Ends after the call.
+        place: RequestGuard,
+    }
+}
+
+impl<S, B> Future for Answering<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: Body,
+{
+    type Output = Result<Response<Reply<B>>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = ready!(this.call.poll(cx)).map_err(Into::into)?;
+        let RequestGuard { requests, line } = &*this.place;
+        Poll::Ready(Ok(Reply::own(response, &line.method, requests)))
     }
 }
 
 /// Starts the task of a request that another kernel may answer.
 fn offer<S, B>(
     replicas: Replicas,
-    service: S,
+    service: TowerToHyperService<S>,
     request: Request<Incoming>,
     place: RequestGuard,
     late: Option<Duration>,
 ) -> RequestTask<B>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
 {
@@ -154,10 +183,14 @@ where
         if patience.is_some_and(Patience::is_over) || shed::is_late(late) {
             return Err(Shed.into());
         }
-        Ok(Reply::own(call(service, request).await?, &line.method, requests))
+        let response = service.call(request).await.map_err(Into::into)?;
+        Ok(Reply::own(response, &line.method, requests))
     };
     Builder::new().name(REQUEST_NAME).offer(request, there, here)
 }
+
+/// The call of a service, which waits until the service is ready.
+type Call<S> = TowerToHyperServiceFuture<S, Request<Incoming>>;
 
 type RequestTask<B> = Task<Result<Response<Reply<B>>, BoxError>>;
 
@@ -171,12 +204,16 @@ pub(crate) enum Refusal {
     Late,
 }
 
+enum State<B> {
+    Running(RequestTask<B>),
+    Refused(Refusal),
+    Ended,
+}
+
 /// Waits for a request's task; without a task, answers for it. If hyper drops the future early, the
 /// task is cancelled.
 pub(crate) struct ResponseFuture<B> {
-    task: Option<RequestTask<B>>,
-    /// Set if there is no task.
-    refusal: Option<Refusal>,
+    state: State<B>,
     requests: Rc<Requests>,
     line: Arc<RequestLine>,
     /// When the request has begun, if it is timed.
@@ -234,24 +271,21 @@ impl<B: Body> Future for ResponseFuture<B> {
     type Output = Result<Response<Reply<B>>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(refusal) = self.refusal {
-            return Poll::Ready(Ok(self.refuse(refusal)));
-        }
-        let task = self.task.as_mut().expect("a request that is not refused has a task");
-        let outcome = ready!(Pin::new(task).poll(cx));
+        let outcome = match &mut self.state {
+            State::Running(task) => ready!(Pin::new(task).poll(cx)),
+            State::Refused(refusal) => {
+                let refusal = *refusal;
+                return Poll::Ready(Ok(self.refuse(refusal)));
+            }
+            State::Ended => unreachable!("a future is not polled after its end"),
+        };
         if let Err(TaskError::Interrupted(interrupted)) = outcome {
             // The connection's task is interrupted: it drops this future, which cancels the
             // request.
             return Poll::Ready(Err(interrupted.into()));
         }
-        self.task = None;
+        self.state = State::Ended;
         Poll::Ready(match outcome {
-            Ok(Err(error)) if Shed::is(&error) => Ok(self.refuse(Refusal::Late)),
-            Ok(Err(error)) => {
-                self.requests.figures.left_unanswered();
-                self.entry.iter().for_each(|entry| entry.fail());
-                Err(error)
-            }
             Ok(Ok(mut response)) => {
                 self.answered(response.status());
                 if let Some(upgrade) = self.upgrade.take() {
@@ -259,6 +293,12 @@ impl<B: Body> Future for ResponseFuture<B> {
                 }
                 reply::log(&mut response, self.entry.take(), access::ANSWERED);
                 Ok(response)
+            }
+            Ok(Err(error)) if Shed::is(&error) => Ok(self.refuse(Refusal::Late)),
+            Ok(Err(error)) => {
+                self.requests.figures.left_unanswered();
+                self.entry.iter().for_each(|entry| entry.fail());
+                Err(error)
             }
             Err(error @ TaskError::Panicked(_)) => {
                 tracing::error!(request = %self.line, %error, "a request's handler panicked");
@@ -271,7 +311,7 @@ impl<B: Body> Future for ResponseFuture<B> {
 
 impl<B> Drop for ResponseFuture<B> {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
+        if let State::Running(task) = &self.state {
             task.request_cancel(CLIENT_GONE);
             self.requests.figures.left_unanswered();
         }

@@ -8,13 +8,14 @@
 //! The servers of one [`serve_on_all`](crate::serve_on_all) know each other by the [`Replicas`] of
 //! their listeners.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Context;
 
 use http::{Request, Response};
 use http_body::Body;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use pikake_net::{EnteredReplica, Replicas};
 use tower_service::Service;
 
@@ -37,7 +38,7 @@ where
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    let taker: Taker = Rc::new(Answers(service));
+    let taker: Taker = Rc::new(Answers(TowerToHyperService::new(service)));
     replicas.enter(taker)
 }
 
@@ -68,7 +69,7 @@ trait Answer {
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Moved>, BoxError>>>>;
 
-struct Answers<S>(S);
+struct Answers<S>(TowerToHyperService<S>);
 
 impl<S, B> Answer for Answers<S>
 where
@@ -81,22 +82,9 @@ where
         let service = self.0.clone();
         Box::pin(async move {
             let method = request.method().clone();
-            let response = call(service, request).await?;
+            let response = service.call(request).await.map_err(Into::into)?;
             let is_unread = has_no_body(&method, response.status());
             Ok(send_body(response, is_unread).await)
         })
     }
-}
-
-/// Calls a service once it is ready.
-pub(crate) async fn call<S, B>(
-    mut service: S,
-    request: Request<Incoming>,
-) -> Result<Response<B>, BoxError>
-where
-    S: Service<Request<Incoming>, Response = Response<B>>,
-    S::Error: Into<BoxError>,
-{
-    poll_fn(|cx: &mut Context<'_>| service.poll_ready(cx)).await.map_err(Into::into)?;
-    service.call(request).await.map_err(Into::into)
 }
