@@ -25,6 +25,7 @@
 //! | `pikake_timer_lateness_seconds` | histogram | the same | how late timers fired since the kernel records its steps |
 //! | `pikake_http_connections` | gauge | the same | the open connections of HTTP servers |
 //! | `pikake_http_running_requests` | gauge | the same | the requests whose handlers run |
+//! | `pikake_http_upgrades` | gauge | the same | the open connections and streams that were upgraded to another protocol |
 //! | `pikake_http_responses` | counter | and `status`: `1xx` to `5xx` | the responses |
 //! | `pikake_http_unanswered_requests` | counter | `kernel`, `thread` | the requests without a response, for example because their clients have reset the connection |
 //! | `pikake_http_shed_requests` | counter | `kernel`, `thread` | the requests that were answered 503 since the server was late |

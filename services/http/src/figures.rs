@@ -25,6 +25,7 @@ pub(crate) struct ServerFigures {
     /// requests.
     peers: RefCell<HashMap<TaskId, Peer>>,
     running: Cell<u64>,
+    upgrades: Cell<u64>,
     responses: [Cell<u64>; CLASSES.len()],
     unanswered: Cell<u64>,
     shed: Cell<u64>,
@@ -68,6 +69,14 @@ impl ServerFigures {
 
     pub(crate) fn task_ended(&self) {
         subtract(&self.running);
+    }
+
+    pub(crate) fn upgrade_began(&self) {
+        add(&self.upgrades);
+    }
+
+    pub(crate) fn upgrade_ended(&self) {
+        subtract(&self.upgrades);
     }
 
     /// The moment at which a request has begun, if it is timed.
@@ -116,6 +125,8 @@ impl Figures for ServerFigures {
         shown.push(Figure::gauge("pikake_http_connections", help, self.connections.get()));
         let help = "Requests whose handlers run.";
         shown.push(Figure::gauge("pikake_http_running_requests", help, self.running.get()));
+        let help = "Open connections and streams that were upgraded to another protocol.";
+        shown.push(Figure::gauge("pikake_http_upgrades", help, self.upgrades.get()));
         for (class, count) in CLASSES.into_iter().zip(&self.responses) {
             let help = "Responses by the class of their status.";
             let count = Figure::counter("pikake_http_responses", help, count.get());

@@ -51,6 +51,7 @@
 //! | --- | --- | --- | --- |
 //! | `pikake_http_connections` | gauge | | the open connections |
 //! | `pikake_http_running_requests` | gauge | | the requests whose handlers run |
+//! | `pikake_http_upgrades` | gauge | | the connections, and streams of HTTP/2, that go on with another protocol ([`upgrade`]); also counted as connections |
 //! | `pikake_http_responses` | counter | `status`: `1xx` to `5xx` | the responses |
 //! | `pikake_http_unanswered_requests` | counter | | the requests without a response: the client has reset the connection or the stream, the service has failed, or a shutdown has dropped them |
 //! | `pikake_http_shed_requests` | counter | | the requests that were answered 503, also counted there, since the [server was late](Server::shed_after) |

@@ -102,6 +102,7 @@ impl Pending {
         if !self.is_agreed(status) {
             return;
         }
+        self.requests.figures.upgrade_began();
         let listed = UpgradeGuard { requests: self.requests.clone(), line: self.line.clone() };
         let (peer, is_http2) = (self.peer.clone(), self.version == Version::HTTP_2);
         let task = Builder::new().name(self.line.to_string()).spawn(async move {
@@ -136,6 +137,7 @@ struct UpgradeGuard {
 
 impl Drop for UpgradeGuard {
     fn drop(&mut self) {
+        self.requests.figures.upgrade_ended();
         self.requests.end(&self.line);
     }
 }

@@ -24,12 +24,15 @@ use pikake::http::axum::{Local, local};
 use pikake::http::{Report, ServeError, Upgrade, Upgraded, peer, serve};
 use pikake::net::{Read, TcpListener, TcpStream, Write, interruption};
 use pikake::sync::Event;
+use pikake::traps::figures::{Value, collect};
 use pikake::{Task, future_wait, shield, sleep, spawn, timeout_after};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SOFT: Duration = Duration::from_secs(10);
 const HARD: Duration = Duration::from_secs(20);
+/// Less than a shutdown waits for requests.
+const MOMENT: Duration = Duration::from_millis(20);
 /// Longer than any time limit of the server.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -271,6 +274,34 @@ async fn ask(socket: &mut Socket, text: &str) -> String {
 
 fn run(test: impl AsyncFnOnce()) {
     pikake::run(async { timeout_after(SOFT, future_wait(test())).await.unwrap().unwrap() });
+}
+
+fn open_upgrades() -> Value {
+    let figures = collect();
+    figures.into_iter().find(|figure| figure.name == "pikake_http_upgrades").unwrap().value
+}
+
+/// From the answer of the request to the end of the handler, whatever becomes of it.
+#[test]
+fn figures_count_open_upgrades() {
+    run(async || {
+        let site = site(10).await;
+        let stream = site.bytes("/bytes").await;
+        let mut client = site.http2().await;
+        let (sending, receiving) = site.http2_bytes(&mut client).await;
+        assert!(matches!(open_upgrades(), Value::Gauge(2)), "{:?}", open_upgrades());
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        let mut socket = site.socket("/chat").await;
+        socket.send(Message::text("panic")).await.unwrap();
+        assert!(!matches!(socket.next().await, Some(Ok(_))));
+        while !matches!(open_upgrades(), Value::Gauge(1)) {
+            sleep(MOMENT).await.unwrap();
+        }
+        drop((sending, receiving, client));
+        assert_eq!(site.end().await.upgraded, 3);
+        assert!(matches!(open_upgrades(), Value::Gauge(0)), "{:?}", open_upgrades());
+    });
 }
 
 /// Far more than the time limits pass without a byte.
