@@ -161,6 +161,8 @@ pub(crate) struct Requests {
     order: Cell<Option<Order>>,
     /// Whether the server is being shut down.
     pub(crate) is_shut: Cell<bool>,
+    /// The reason with which the server has interrupted all requests.
+    pub(crate) cancelled_for: Cell<Option<&'static str>>,
     /// The bytes read and written.
     moved: Cell<u64>,
     /// Whether the client does not read what is to be written.
@@ -235,7 +237,9 @@ impl Requests {
         self.running.borrow().iter().map(|(_, running)| running.clone()).collect()
     }
 
-    pub(crate) fn cancel_all(&self, reason: &str) {
+    /// Interrupts what runs. Upgrades that begin later are interrupted at their begin.
+    pub(crate) fn cancel_all(&self, reason: &'static str) {
+        self.cancelled_for.set(Some(reason));
         for Running { task, .. } in self.all_running() {
             task.request_cancel(Interrupted::cancelled(reason));
         }

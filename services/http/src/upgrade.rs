@@ -31,7 +31,7 @@ use hyper::ext::Protocol;
 use hyper::rt::{Read as _, ReadBuf, Write as _};
 use hyper::upgrade::OnUpgrade;
 use pikake_net::{Read, Write};
-use pikake_traps::{Bound, Builder, FutureWait, future_wait, try_current};
+use pikake_traps::{Bound, Builder, FutureWait, Interrupted, current, future_wait, try_current};
 
 use crate::figures::Peer;
 use crate::peer::show_to_current;
@@ -110,7 +110,12 @@ impl Pending {
                 show_to_current(peer);
             }
             match future_wait(stream).await {
-                Ok(Ok(stream)) => handler(Upgraded::new(stream, is_http2)).await,
+                Ok(Ok(stream)) => {
+                    if let Some(reason) = listed.requests.cancelled_for.get() {
+                        current().task_ref().request_cancel(Interrupted::cancelled(reason));
+                    }
+                    handler(Upgraded::new(stream, is_http2)).await;
+                }
                 Ok(Err(error)) => {
                     tracing::debug!(upgrade = %listed.line, %error, "an upgrade failed");
                 }
@@ -224,11 +229,11 @@ impl Upgrade {
     ///
     /// # Cancellation
     ///
-    /// A shutdown interrupts the handler at the soft deadline, with the reason
-    /// [`SHUTTING_DOWN`](crate::SHUTTING_DOWN). The handler's read or write then fails with the
-    /// interruption, which [`net::interruption`](pikake_net::interruption) finds. The handler may
-    /// say goodbye, awaiting, until it is dropped at the hard deadline. WebSocket has the status
-    /// 1001 for that.
+    /// A shutdown interrupts the handler at the soft deadline, or at its begin if that is later,
+    /// with the reason [`SHUTTING_DOWN`](crate::SHUTTING_DOWN). The handler's read or write then
+    /// fails with the interruption, which [`net::interruption`](pikake_net::interruption) finds.
+    /// The handler may say goodbye, awaiting, until it is dropped at the hard deadline. WebSocket
+    /// has the status 1001 for that.
     ///
     /// # Panics
     ///

@@ -152,6 +152,12 @@ fn router(seen: Seen) -> Router {
             drop(shield(sleep(LONG)).await);
         })
     };
+    let seen = noting.clone();
+    let late = async move |upgrade: Upgrade| -> Response {
+        let seen = seen.clone();
+        seen.note(sleep(LONG).await.unwrap_err());
+        upgrade.accept(move |stream| echo_bytes(stream, Seen::clone(&seen)))
+    };
     let seen = noting;
     let tunnel = async move |upgrade: Upgrade| -> Response {
         let seen = seen.clone();
@@ -163,6 +169,7 @@ fn router(seen: Seen) -> Router {
         .route("/chat", any(local(socket)))
         .route("/refused", any(local(refused)))
         .route("/stubborn", any(local(stubborn)))
+        .route("/late", any(local(late)))
         .route("/bytes", any(local(tunnel.clone())))
         .route(
             "/tokio",
@@ -210,13 +217,7 @@ impl Site {
     /// A connection upgraded to plain bytes.
     async fn bytes(&self, path: &str) -> TcpStream {
         let stream = self.connect().await;
-        let head = format!(
-            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: bytes, more\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let head = read_head(&stream).await;
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        assert!(head.contains("\r\nupgrade: bytes\r\n"), "{head}");
+        upgrade(&stream, path).await;
         stream
     }
 
@@ -248,6 +249,17 @@ impl Site {
         self.stop.set();
         self.server.await.unwrap().unwrap()
     }
+}
+
+/// Upgrades a connection to plain bytes.
+async fn upgrade(stream: &TcpStream, path: &str) {
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: bytes, more\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let head = read_head(stream).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert!(head.contains("\r\nupgrade: bytes\r\n"), "{head}");
 }
 
 /// Reads a head, byte by byte, so that nothing behind it is read.
@@ -424,6 +436,58 @@ async fn hard_deadline_drops_upgrades() {
     let report = ended.await.unwrap();
     assert_eq!((report.upgrades_interrupted(), report.upgrades_dropped()), (1, 1));
     assert!(report.to_string().contains("; dropped: upgrade GET /stubborn from 127.0.0.1:"));
+}
+
+/// The server waits a moment for requests that were under way when its shutdown began. An upgrade
+/// by one of them has the time up to the soft deadline, as any request.
+#[pikake::sim(seeds = 5)]
+async fn upgrade_during_a_shutdown_lasts_until_the_soft_deadline() {
+    let site = site(10).await;
+    let stream = site.connect().await;
+    let mut client = site.http2().await;
+    site.stop.set();
+    sleep(MOMENT).await.unwrap();
+    let stopped = pikake::time::now();
+    upgrade(&stream, "/bytes").await;
+    let (mut sending, mut receiving) = site.http2_bytes(&mut client).await;
+    sleep(SOFT / 2).await.unwrap();
+    stream.write_all(b"still").await.unwrap();
+    assert_eq!(read_text(&stream, 5).await, "still");
+    sending.send_data(Bytes::from_static(b"here"), false).unwrap();
+    assert_eq!(receiving.data().await.unwrap().unwrap(), "here");
+    assert_eq!(read_text(&stream, 3).await, "bye");
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(receiving.data().await.unwrap().unwrap(), "bye");
+    let after = pikake::time::elapsed_since(stopped);
+    assert!(after >= SOFT - MOMENT && after < SOFT + SECOND, "{after:?}");
+    let report = site.end().await;
+    assert_eq!((report.answered, report.upgraded), (3, 2), "{report}");
+    assert_eq!((report.upgrades_interrupted(), report.upgrades_dropped()), (2, 0), "{report}");
+}
+
+/// The handler of the request is interrupted, and accepts all the same: the upgrade is told at once
+/// what its request was told.
+#[pikake::sim(seeds = 5)]
+async fn upgrade_after_the_soft_deadline_says_goodbye_at_once() {
+    let site = site(10).await;
+    let stream = site.connect().await;
+    let seen = site.seen.clone();
+    let stop = site.stop.clone();
+    let stopping = spawn(async move {
+        sleep(SECOND).await.unwrap();
+        stop.set();
+    });
+    upgrade(&stream, "/late").await;
+    let interrupted = pikake::time::now();
+    assert_eq!(read_text(&stream, 3).await, "bye");
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    let report = site.end().await;
+    assert!(pikake::time::elapsed_since(interrupted) < SECOND);
+    let told = "cancelled: the server is being shut down";
+    assert_eq!(seen.events(), [told, told]);
+    assert_eq!((report.answered, report.upgraded), (1, 1), "{report}");
+    assert_eq!((report.interrupted.len(), report.dropped.len()), (1, 0), "{report}");
+    stopping.await.unwrap();
 }
 
 /// A handler may accept an upgrade and answer with another status all the same.
