@@ -1,8 +1,11 @@
 //! The access log: an event for each request.
 
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::fmt::{Debug, Write};
 use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread;
@@ -12,11 +15,17 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use axum::routing::{any, get, post};
+use bytes::Bytes;
 use futures::{StreamExt, stream};
+use h2::Reason;
+use h2::ext::Protocol;
+use hyper::Request;
 use pikake::http::axum::local;
-use pikake::http::{Upgrade, Upgraded, serve};
-use pikake::net::{TcpListener, TcpStream};
-use pikake::{Task, sleep, spawn};
+use pikake::http::{Upgrade, Upgraded, peer, serve, serve_on_all};
+use pikake::net::{Listener, Replicas, TcpListener, TcpStream};
+use pikake::sim::Sim;
+use pikake::traps::KernelId;
+use pikake::{Bound, KernelHandle, Task, other_kernels, sleep, spawn, yield_now};
 use tower_service::Service;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -124,7 +133,7 @@ fn router() -> Router {
 }
 
 /// A server that ends with the drop of its task.
-async fn start(address: &str) -> (std::net::SocketAddr, Task<()>) {
+async fn start(address: &str) -> (SocketAddr, Task<()>) {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = serve(listener, router()).access_log(true).shed_after(10 * MOMENT);
@@ -132,7 +141,7 @@ async fn start(address: &str) -> (std::net::SocketAddr, Task<()>) {
 }
 
 /// Sends requests on one connection, one after the other, and then closes it.
-async fn ask(address: std::net::SocketAddr, requests: &[&str]) {
+async fn ask(address: SocketAddr, requests: &[&str]) {
     let client = TcpStream::connect(address).await.unwrap();
     for request in requests {
         client.write_all(request.as_bytes()).await.unwrap();
@@ -196,11 +205,21 @@ fn panic_and_shed_request_have_events() {
             client.write_all(request("GET /").as_bytes()).await.unwrap();
             thread::sleep(10 * MOMENT);
             client.read(&mut [0; 1000]).await.unwrap();
+            let client = TcpStream::connect(address).await.unwrap();
+            let (mut client, connection) = h2::client::handshake(client).await.unwrap();
+            spawn(async { drop(connection.await) }).detach();
+            let request = Request::get("http://x/").body(()).unwrap();
+            let (response, _) = client.send_request(request, true).unwrap();
+            // The connection's task sends it.
+            yield_now().await.unwrap();
+            thread::sleep(10 * MOMENT);
+            assert_eq!(response.await.unwrap().status(), 503);
             sleep(MOMENT).await.unwrap();
         });
         let expected = [
             "method=GET path=/panic version=HTTP/1.1 status=500 bytes=0 outcome=panicked",
             "method=GET path=/ version=HTTP/1.1 status=503 bytes=0 outcome=shed",
+            "method=GET path=/ version=HTTP/2.0 status=503 bytes=0 outcome=shed",
         ];
         assert_eq!(log.lines(), expected);
     });
@@ -225,6 +244,179 @@ fn refused_requests_and_upgrades_have_events() {
             assert_eq!(log.lines(), expected);
         });
         assert!(log.lines().is_empty());
+    });
+}
+
+/// Streams of one connection of HTTP/2, which end in all ways that its client can bring about.
+#[test]
+fn streams_of_http2_have_events() {
+    with_log(|log| {
+        pikake::sim::example(async {
+            let (address, _server) = start(ADDRESS).await;
+            let client = TcpStream::connect(address).await.unwrap();
+            let (mut client, connection) = h2::client::handshake(client).await.unwrap();
+            spawn(async { drop(connection.await) }).detach();
+            let mut send = |line: &str, host: Option<&str>| {
+                let (method, path) = line.split_once(' ').unwrap();
+                let request = Request::builder().method(method).uri(format!("http://x{path}"));
+                let mut request = match host {
+                    Some(host) => request.header("host", host),
+                    None => request,
+                };
+                if method == "CONNECT" {
+                    request = request.extension(Protocol::from_static("own"));
+                }
+                let is_whole = matches!(method, "GET" | "HEAD");
+                client.send_request(request.body(()).unwrap(), is_whole).unwrap()
+            };
+            let (response, _) = send("GET /?name=x&y", None);
+            let mut body = response.await.unwrap().into_body();
+            assert_eq!(body.data().await.unwrap().unwrap(), "hello");
+            let (response, _) = send("HEAD /", None);
+            response.await.unwrap();
+            let (response, mut sending) = send("POST /echo", None);
+            sending.send_data(Bytes::from_static(b"some text"), true).unwrap();
+            let mut body = response.await.unwrap().into_body();
+            assert_eq!(body.data().await.unwrap().unwrap(), "some text");
+            let (response, _) = send("GET /", Some("y"));
+            response.await.unwrap();
+            let (response, mut endless) = send("GET /endless", None);
+            let mut body = response.await.unwrap().into_body();
+            assert_eq!(body.data().await.unwrap().unwrap(), "first");
+            endless.send_reset(Reason::CANCEL);
+            sleep(MOMENT).await.unwrap();
+            let (response, _) = send("GET /hang", None);
+            sleep(MOMENT).await.unwrap();
+            drop(response);
+            sleep(MOMENT).await.unwrap();
+            let (response, _stream) = send("CONNECT /upgrade", None);
+            let response = response.await.unwrap();
+            sleep(MOMENT).await.unwrap();
+            let expected = [
+                "method=GET path=/ query=name=x&y version=HTTP/2.0 status=200 bytes=5 outcome=answered",
+                "method=HEAD path=/ version=HTTP/2.0 status=200 bytes=0 outcome=answered",
+                "method=POST path=/echo version=HTTP/2.0 status=200 bytes=9 outcome=answered",
+                "method=GET path=/ version=HTTP/2.0 status=400 bytes=0 outcome=refused",
+                "method=GET path=/endless version=HTTP/2.0 status=200 bytes=5 outcome=cut_short",
+                "method=GET path=/hang version=HTTP/2.0 bytes=0 outcome=unanswered",
+                "method=CONNECT path=/upgrade version=HTTP/2.0 status=200 bytes=0 outcome=answered",
+            ];
+            assert_eq!(log.lines(), expected);
+            drop(response);
+        });
+        assert!(log.lines().is_empty());
+    });
+}
+
+/// The clients that the kernels of a server have accepted.
+type Accepted = Arc<Mutex<HashMap<SocketAddr, KernelId>>>;
+
+/// A listener that notes which kernel has accepted a client.
+struct Noting(TcpListener, Accepted);
+
+impl Listener for Noting {
+    type Connection = TcpStream;
+    type Address = SocketAddr;
+
+    async fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr)> {
+        let (stream, client) = self.0.accept().await?;
+        self.1.lock().unwrap().insert(client, KernelHandle::current().id());
+        Ok((stream, client))
+    }
+
+    fn replicas(&self) -> Option<Replicas> {
+        self.0.replicas()
+    }
+}
+
+/// The ways in which requests of [`moving_router`] end, with their events.
+const MOVED: [(&str, &str); 5] = [
+    ("/short", "status=200 bytes=5 outcome=answered"),
+    ("/long", "status=200 bytes=9 outcome=answered"),
+    ("/broken", "status=200 bytes=6 outcome=cut_short"),
+    ("/panic", "status=500 bytes=0 outcome=panicked"),
+    ("/hang", "bytes=0 outcome=unanswered"),
+];
+
+/// Notes the paths of requests that other kernels answer than those of their connections.
+fn moving_router(accepted: Accepted, moved: Arc<Mutex<BTreeSet<&'static str>>>) -> Router {
+    let mut router = Router::new();
+    for (path, _) in MOVED {
+        let (accepted, moved) = (accepted.clone(), moved.clone());
+        let handler = async move || {
+            let home = accepted.lock().unwrap()[&peer::<SocketAddr>().unwrap()];
+            if home != KernelHandle::current().id() {
+                moved.lock().unwrap().insert(path);
+            }
+            let last = if path == "/broken" { Err("as it must be") } else { Ok("end") };
+            let parts = stream::iter([Ok("one"), Ok("two"), last]).then(async |part| {
+                sleep(MOMENT).await.unwrap();
+                part
+            });
+            let mut parts = Bound::new(Box::pin(parts));
+            let parts = stream::poll_fn(move |cx| parts.get_mut().poll_next_unpin(cx));
+            match path {
+                "/short" => Body::from("hello"),
+                "/panic" => resume_unwind(Box::new("as it must be")),
+                "/hang" => {
+                    drop(sleep(LONG).await);
+                    Body::empty()
+                }
+                _ => Body::from_stream(parts),
+            }
+        };
+        router = router.route(path, get(local(handler)));
+    }
+    router
+}
+
+/// Requests that another kernel answers have the same events as others, on the kernel of their
+/// connection.
+#[test]
+fn requests_that_move_have_events() {
+    with_log(|log| {
+        let moved = Arc::<Mutex<BTreeSet<_>>>::default();
+        let is_enough = || moved.lock().unwrap().len() == MOVED.len();
+        for seed in (0..200).take_while(|_| !is_enough()) {
+            let mut sim = Sim::new(seed);
+            let noted = moved.clone();
+            let world = move || {
+                let noted = noted.clone();
+                async move {
+                    let accepted = Accepted::default();
+                    let server = serve_on_all(ADDRESS, &other_kernels(), move |listener| {
+                        let router = moving_router(accepted.clone(), noted.clone());
+                        serve(Noting(listener, accepted.clone()), router).access_log(true)
+                    });
+                    let server = spawn(server);
+                    sleep(MOMENT).await.unwrap();
+                    let requests = MOVED.map(|(path, _)| request(&format!("GET {path}")));
+                    let clients = requests.map(|request| {
+                        spawn(async move {
+                            let client = TcpStream::connect(ADDRESS).await.unwrap();
+                            client.write_all(request.as_bytes()).await.unwrap();
+                            sleep(20 * MOMENT).await.unwrap();
+                            client.set_linger(Some(Duration::ZERO)).unwrap();
+                        })
+                    });
+                    for client in clients {
+                        client.await.unwrap();
+                    }
+                    sleep(MOMENT).await.unwrap();
+                    server.abort();
+                }
+            };
+            sim.tolerate_panics().client("server", world).kernels("server", 3);
+            sim.run().unwrap();
+            let expected = MOVED
+                .map(|(path, ended)| format!("method=GET path={path} version=HTTP/1.1 {ended}"));
+            let mut lines = log.lines();
+            lines.sort();
+            let mut expected = expected.to_vec();
+            expected.sort();
+            assert_eq!(lines, expected, "seed {seed}");
+        }
+        assert!(is_enough(), "{moved:?}");
     });
 }
 

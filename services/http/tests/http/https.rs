@@ -9,17 +9,19 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::Version;
-use axum::routing::get;
+use axum::response::Response;
+use axum::routing::{any, get};
 use bytes::Bytes;
+use h2::ext::Protocol;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
 use hyper::header::HOST;
 use pikake::http::axum::Peer;
 use pikake::http::axum::local;
-use pikake::http::{ALPN, Executor, Io, Report, ServeError, serve};
+use pikake::http::{ALPN, Executor, Io, Report, ServeError, Upgrade, Upgraded, serve};
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector, TlsStream};
-use pikake::net::{Listener, MemoryStream, TcpListener, TcpStream};
+use pikake::net::{Listener, MemoryStream, Read, TcpListener, TcpStream, Write, interruption};
 use pikake::sync::Event;
 use pikake::time::{elapsed_since, now};
 use pikake::{Task, future_wait, sleep, spawn, timeout_after};
@@ -49,6 +51,23 @@ async fn hello(version: Version, Peer(peer): Peer<SocketAddr>) -> String {
     format!("{version:?} from {}", peer.ip())
 }
 
+/// Sends the bytes back, and says goodbye when it is interrupted.
+async fn echo(stream: Upgraded) {
+    let mut bytes = [0; 1000];
+    loop {
+        match stream.read(&mut bytes).await {
+            Ok(0) => break,
+            Ok(length) => stream.write_all(&bytes[..length]).await.unwrap(),
+            Err(error) => {
+                assert!(interruption(&error).is_some(), "{error}");
+                stream.write_all(b"bye").await.unwrap();
+                break;
+            }
+        }
+    }
+    stream.finish().await.unwrap();
+}
+
 async fn slow() -> &'static str {
     sleep(SECOND).await.map_or("interrupted", |()| "slow")
 }
@@ -73,12 +92,17 @@ async fn site(connections: usize) -> Site {
     let (certificate, key) = certificate();
     let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
     let acceptor = TlsAcceptor::builder(identity).handshake_timeout(HANDSHAKE_TIMEOUT);
-    let router = Router::new().route("/", get(hello)).route("/slow", get(local(slow)));
+    let upgraded = async |upgrade: Upgrade| -> Response { upgrade.accept(echo) };
+    let router = Router::new()
+        .route("/", get(hello))
+        .route("/slow", get(local(slow)))
+        .route("/echo", any(upgraded));
     let stop = Rc::<Event>::default();
     let stopping = stop.clone();
     let server = serve(listener, router)
         .tls(acceptor)
         .connections(connections)
+        .soft_deadline(2 * SECOND)
         .shutdown_when(async move { drop(stopping.wait().await) });
     Site { address, certificate, stop, server: spawn(server.into_future()) }
 }
@@ -115,6 +139,73 @@ impl Site {
         self.stop.set();
         self.server.await.unwrap().unwrap()
     }
+}
+
+/// More than a record of TLS holds.
+const MUCH: usize = 40_000;
+
+/// Upgrades a connection over HTTP/1.1, and then one stream of HTTP/2. Each echoes until a shutdown
+/// interrupts its handler, and ends in order, by TLS's own announcement.
+async fn upgrades_both_versions() {
+    let site = site(10).await;
+    let stream = site.connect("localhost", &["http/1.1"]).await.unwrap();
+    let head = "GET /echo HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    stream.write_all(format!("{head}early").as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", head.escape_ascii());
+    let mut early = [0; 5];
+    stream.read_exact(&mut early).await.unwrap();
+    assert_eq!(&early, b"early");
+    stream.write_all(&[b'x'; MUCH]).await.unwrap();
+    let mut much = vec![0; MUCH];
+    stream.read_exact(&mut much).await.unwrap();
+    assert!(much == [b'x'; MUCH]);
+
+    let carrier = site.connect("localhost", &["h2"]).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(carrier).await.unwrap();
+    spawn(async { drop(connection.await) }).detach();
+    // The server's settings come before its first answer.
+    let request = Request::get("https://localhost/").body(()).unwrap();
+    let (response, _) = client.send_request(request, true).unwrap();
+    assert_eq!(response.await.unwrap().status(), 200);
+    let mut request = Request::connect("https://localhost/echo");
+    request.extensions_mut().unwrap().insert(Protocol::from_static("echo"));
+    let (response, mut sending) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    sending.send_data(Bytes::from_static(b"over http/2"), false).unwrap();
+    let mut receiving = response.into_body();
+    assert_eq!(receiving.data().await.unwrap().unwrap(), "over http/2");
+
+    site.stop.set();
+    let mut goodbye = [0; 3];
+    stream.read_exact(&mut goodbye).await.unwrap();
+    assert_eq!(&goodbye, b"bye");
+    assert_eq!(stream.read(&mut goodbye).await.unwrap(), 0);
+    assert_eq!(receiving.data().await.unwrap().unwrap(), "bye");
+    while let Some(part) = receiving.data().await {
+        assert_eq!(part.unwrap(), "");
+    }
+    let report = site.end().await;
+    assert_eq!((report.answered, report.upgraded), (3, 2), "{report}");
+    assert_eq!((report.upgrades_interrupted(), report.upgrades_dropped()), (2, 0), "{report}");
+}
+
+#[pikake::sim(seeds = 3)]
+async fn upgrade_echoes_over_tls_and_says_goodbye() {
+    upgrades_both_versions().await;
+}
+
+#[test]
+fn upgrade_echoes_over_tls_on_real_sockets() {
+    pikake::run(async {
+        timeout_after(20 * SECOND, future_wait(upgrades_both_versions())).await.unwrap().unwrap();
+    });
 }
 
 async fn speaks_both_versions() {

@@ -1,5 +1,6 @@
 //! One server on several kernels.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,12 +8,15 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::response::Response;
+use axum::routing::{any, get};
 use pikake::http::axum::{Local, local};
-use pikake::http::{Report, Reports, ServeError, serve, serve_on_all};
+use pikake::http::{
+    Report, Reports, SHUTTING_DOWN, ServeError, Upgrade, Upgraded, serve, serve_on_all,
+};
 use pikake::kernel::Kernels;
-use pikake::net::{Listener, TcpListener, TcpStream};
-use pikake::{Interrupted, future_wait, other_kernels, sleep, spawn, timeout_after};
+use pikake::net::{Listener, Read, TcpListener, TcpStream, Write, interruption};
+use pikake::{Interrupted, KernelHandle, future_wait, other_kernels, sleep, spawn, timeout_after};
 
 const MOMENT: Duration = Duration::from_millis(20);
 /// A limit for anything that should happen.
@@ -50,6 +54,88 @@ fn router_that_counts(begun: Arc<AtomicUsize>) -> Router {
     };
     let kernel = Local::new(std::rc::Rc::new(pikake::KernelHandle::current().id()));
     Router::new().route("/", get(async move || kernel.to_string())).route("/slow", get(local(slow)))
+}
+
+/// Keeps the stream of an upgrade until it is interrupted, and then says goodbye.
+async fn wait_and_say_goodbye(stream: Upgraded) {
+    let error = stream.read(&mut [0]).await.unwrap_err();
+    let why = interruption(&error).unwrap().reason().unwrap_or_default();
+    stream.write_all(why.as_bytes()).await.unwrap();
+}
+
+/// The kernel of an upgraded connection, which is in the answer.
+async fn upgrade(address: SocketAddr) -> (TcpStream, String) {
+    let client = TcpStream::connect(address).await.unwrap();
+    let head = "GET /upgrade HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: own\r\n\r\n";
+    client.write_all(head.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).await.unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let kernel = head.split("\r\nkernel: ").nth(1).unwrap().split("\r\n").next().unwrap();
+    (client, kernel.to_owned())
+}
+
+/// Upgrades connections of each kernel, and interrupts the server.
+async fn upgrades_say_goodbye(others: &[KernelHandle]) {
+    let (bound, addresses) = mpsc::channel();
+    let others = others.to_vec();
+    let server = spawn(async move {
+        serve_on_all("127.0.0.1:0", &others, move |listener: TcpListener| {
+            bound.send(listener.local_addr().unwrap()).unwrap();
+            let upgrade = async |upgrade: Upgrade| -> Response {
+                let mut response: Response = upgrade.accept(wait_and_say_goodbye);
+                let kernel = KernelHandle::current().id().to_string();
+                response.headers_mut().insert("kernel", kernel.parse().unwrap());
+                response
+            };
+            serve(listener, Router::new().route("/upgrade", any(upgrade))).soft_deadline(5 * MOMENT)
+        })
+        .await
+    });
+    let address = loop {
+        match addresses.try_recv() {
+            Ok(address) => break address,
+            Err(_) => sleep(MOMENT / 10).await.unwrap(),
+        }
+    };
+    let (mut clients, mut seen) = (Vec::new(), BTreeMap::new());
+    while seen.len() < KERNELS && clients.len() < MOST {
+        let (client, kernel) = upgrade(address).await;
+        clients.push(client);
+        *seen.entry(kernel).or_insert(0) += 1;
+    }
+    assert_eq!(seen.len(), KERNELS, "{seen:?}");
+    server.request_cancel("enough");
+    for client in &clients {
+        let mut goodbye = [0; SHUTTING_DOWN.len()];
+        client.read_exact(&mut goodbye).await.unwrap();
+        assert_eq!(goodbye, SHUTTING_DOWN.as_bytes());
+        assert_eq!(client.read(&mut goodbye).await.unwrap(), 0);
+    }
+    let reports: Reports = server.await.unwrap().unwrap();
+    let mut counts: Vec<_> =
+        reports.kernels.iter().map(|report| report.upgrades_interrupted()).collect();
+    let mut expected: Vec<_> = seen.into_values().collect();
+    counts.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(counts, expected);
+    let total = reports.total();
+    assert_eq!((total.upgraded, total.upgrades_dropped()), (clients.len() as u64, 0), "{reports}");
+}
+
+#[test]
+fn upgrades_of_all_kernels_say_goodbye() {
+    run(async |others| upgrades_say_goodbye(&others.handles()).await);
+}
+
+#[pikake::sim(seeds = 10, threads = 3)]
+async fn upgrades_of_all_simulated_kernels_say_goodbye() {
+    upgrades_say_goodbye(&other_kernels()).await;
 }
 
 fn router() -> Router {
