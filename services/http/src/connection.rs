@@ -21,7 +21,7 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::executor::Executor;
-use crate::gate::{Gate, OpenConnection};
+use crate::gate::{Accepted, Gate, OpenConnection};
 use crate::handshake::Handshake;
 use crate::incoming::Incoming;
 use crate::io::Io;
@@ -49,7 +49,7 @@ impl Drop for ConnectionGuard {
 
 /// Serves one connection until it and its requests have ended.
 pub(crate) async fn serve_connection<C, H, A, S, B>(
-    connection: C,
+    Accepted(connection, patience): Accepted<C>,
     handshake: H,
     peer: A,
     service: S,
@@ -78,6 +78,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     let requests =
         Rc::new(Requests::new(gate.figures.clone(), gate.logs.then(|| format!("{peer:?}"))));
     requests.is_shut.set(gate.is_shut());
+    requests.patience.set(patience);
     let task = current().task_ref().clone();
     let _peer = gate.figures.clone().show_peer(task.id(), Arc::new(peer.clone()));
     let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
@@ -85,7 +86,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     gate.figures.connection_opened();
     let _listed = ConnectionGuard { gate: gate.clone(), key };
     let served = async {
-        match establish(handshake.establish(connection), &gate, limits).await? {
+        match establish(handshake.establish(connection), &gate, &requests, limits).await? {
             Some(stream) => {
                 let stream = Stream::new(stream, requests.clone());
                 if gate.is_shut() {
@@ -117,6 +118,7 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
 async fn establish<C>(
     handshake: impl Future<Output = io::Result<C>>,
     gate: &Gate,
+    requests: &Requests,
     limits: Limits,
 ) -> Result<Option<C>, BoxError> {
     let shutting = async {
@@ -128,6 +130,7 @@ async fn establish<C>(
         if let Poll::Ready(stream) = handshake.as_mut().poll(cx) {
             return Poll::Ready(stream.map(Some).map_err(Into::into));
         }
+        requests.patience.take();
         shutting.as_mut().poll(cx).map(|shut| shut.map(|()| None).map_err(Into::into))
     })
     .await
@@ -185,6 +188,8 @@ where
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
             }
+            // The next request has not come with the connection.
+            requests.patience.take();
             client_end.tell(&requests, cx)?;
             if !requests.has_order() {
                 return Poll::Pending;

@@ -16,6 +16,7 @@ use slab::Slab;
 use crate::figures::ServerFigures;
 use crate::pace::Limits;
 use crate::requests::{Order, Requests};
+use crate::shed::Patience;
 
 /// An open connection.
 pub(crate) struct OpenConnection {
@@ -42,11 +43,13 @@ pub(crate) struct Gate {
     pub(crate) figures: Rc<ServerFigures>,
     /// Whether there is an access log.
     pub(crate) logs: bool,
+    /// How late a request may begin; `None`: at will.
+    late_limit: Option<Duration>,
 }
 
 impl Gate {
     /// The state of a server of the current kernel.
-    pub(crate) fn new(logs: bool) -> Self {
+    pub(crate) fn new(logs: bool, late_limit: Option<Duration>) -> Self {
         Self {
             shut: Cell::default(),
             over: Cell::default(),
@@ -59,6 +62,7 @@ impl Gate {
             shed: Cell::default(),
             figures: figures::of_kernel(),
             logs,
+            late_limit,
         }
     }
 
@@ -169,6 +173,9 @@ pub(crate) async fn watch(
     }
 }
 
+/// A connection, and how long a request that has come with it may wait for the connection's task.
+pub(crate) struct Accepted<C>(pub(crate) C, pub(crate) Option<Patience>);
+
 /// A listener that is closed when the gate is shut, so that new clients are refused. Connections in
 /// its backlog are accepted before.
 pub(crate) struct Gated<L> {
@@ -235,10 +242,10 @@ async fn unless<T>(
 }
 
 impl<L: Listener> Listener for Gated<L> {
-    type Connection = L::Connection;
+    type Connection = Accepted<L::Connection>;
     type Address = L::Address;
 
-    async fn accept(&self) -> io::Result<(L::Connection, L::Address)> {
+    async fn accept(&self) -> io::Result<(Accepted<L::Connection>, L::Address)> {
         let Self { open, gate, .. } = self;
         let was_shut = gate.is_shut();
         let listener = open.borrow().clone().filter(|_| self.room() != Some(0));
@@ -257,11 +264,11 @@ impl<L: Listener> Listener for Gated<L> {
             None => None,
         };
         match accepted {
-            Some(accepted) => {
+            Some((connection, peer)) => {
                 if let Some(room) = self.room() {
                     self.late.set(Some(room.saturating_sub(1)));
                 }
-                Ok(accepted)
+                Ok((Accepted(connection, Patience::begin_before_step(gate.late_limit)), peer))
             }
             // The gate was shut during this call: accept again, for the backlog.
             None if !was_shut => Box::pin(self.accept()).await,

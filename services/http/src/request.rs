@@ -93,7 +93,8 @@ where
         let may_offer = || upgrade.is_none() && !is_shut && should_offer();
         let replicas = self.replicas.as_ref().filter(|_| may_offer());
         // A request that is offered may find a kernel that is on time.
-        if replicas.is_none() && shed::is_late(self.late) {
+        let is_over = || requests.patience.get().is_some_and(Patience::is_over);
+        if replicas.is_none() && (shed::is_late(self.late) || is_over()) {
             let state = State::Refused(Refusal::Late);
             return ResponseFuture { state, requests, line, began, upgrade: None, entry };
         }

@@ -15,6 +15,7 @@ use slab::Slab;
 
 use crate::figures::ServerFigures;
 use crate::pace::{Allowance, Limits, Phase};
+use crate::shed::Patience;
 
 /// How many requests of one connection may run at a time, including those that clean up after a
 /// reset. Clients need no more, and without a limit, HTTP/2's "rapid reset" would start any number
@@ -156,6 +157,8 @@ pub(crate) struct Requests {
     /// The upgrades that have begun.
     pub(crate) upgraded: Cell<u64>,
     pub(crate) shed: Cell<u64>,
+    /// How long a request may wait that has come with the connection.
+    pub(crate) patience: Cell<Option<Patience>>,
     /// Whether a request came by HTTP/2.
     pub(crate) is_http2: Cell<bool>,
     order: Cell<Option<Order>>,

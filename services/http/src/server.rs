@@ -308,10 +308,13 @@ impl<L, S, H> Server<L, S, H> {
     /// The wait is that of the tasks that are ready on the kernel, in which the request may have
     /// been: the time since the poll of the driver before the one that found them. A handler that
     /// computes for longer than `delay` before it waits has the requests that came meanwhile shed.
-    /// The time after the handler has begun does not count. Under
-    /// [`serve_on_all`](crate::serve_on_all), a kernel that is late first offers its requests to
-    /// the others. A request that was offered is shed where it begins, if the time since the offer
-    /// is longer than `delay`, or its own kernel begins it and is later than that.
+    /// A request that has come with its connection has waited since the poll before the one that
+    /// found the connection. A longer wait in the listener's backlog is not seen, for example that
+    /// for one of the [`connections`](Self::connections) to end. The time after the handler has
+    /// begun does not count. Under [`serve_on_all`](crate::serve_on_all), a kernel that is late
+    /// first offers its requests to the others. A request that was offered is shed where it begins,
+    /// if the time since the offer is longer than `delay`, or its own kernel begins it and is later
+    /// than that.
     ///
     /// The [report](Report::shed) and the [figures](crate#figures) count requests that were shed.
     /// Their clients lose no connection over HTTP/2; over HTTP/1, a request's unread body may end
@@ -452,7 +455,7 @@ where
                 // A kernel notes how late it is if it has peers, also if it is the only one.
                 Peers::current_or_new();
             }
-            let gate = Rc::new(Gate::new(logs));
+            let gate = Rc::new(Gate::new(logs, limits.late));
             let replicas = listener.replicas();
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();

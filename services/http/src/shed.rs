@@ -1,7 +1,8 @@
 //! Requests that are answered 503 at once, since the server is late.
 //!
 //! The kernel knows since when the tasks that are ready may have waited, and so the request that
-//! begins in the current step. A request that another kernel takes has waited since its offer.
+//! begins in the current step. A request that another kernel takes has waited since its offer, and
+//! one that has come with its connection since the poll of the driver before the accept.
 
 use std::fmt;
 use std::time::Duration;
@@ -47,22 +48,30 @@ pub(crate) fn is_late(limit: Option<Duration>) -> bool {
     limit.is_some_and(|limit| kernel_lateness().is_some_and(|late| late > limit))
 }
 
-/// The time that a request may wait for another kernel.
+/// The time that a request may wait for another kernel, or for the task of its connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
     since: Ticks,
+    /// The wait before that.
+    waited: Duration,
     limit: Duration,
 }
 
 impl Patience {
     /// Begins now; `None` without a limit.
     pub(crate) fn begin(limit: Option<Duration>) -> Option<Self> {
-        limit.map(|limit| Self { since: now(), limit })
+        limit.map(|limit| Self { since: now(), waited: Duration::ZERO, limit })
+    }
+
+    /// Begins when the events of the current step may have come.
+    pub(crate) fn begin_before_step(limit: Option<Duration>) -> Option<Self> {
+        let begun = Self::begin(limit)?;
+        kernel_lateness().map(|waited| Self { waited, ..begun })
     }
 
     /// Whether the request has waited for longer. On any kernel of the process: their clocks are
     /// one.
     pub(crate) fn is_over(self) -> bool {
-        elapsed_since(self.since) > self.limit
+        self.waited + elapsed_since(self.since) > self.limit
     }
 }

@@ -3,7 +3,7 @@
 //! A handler or a test that blocks its thread makes the kernel late by at least that time. A kernel
 //! that has nothing to do is late by much less than [`DELAY`].
 
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -12,20 +12,23 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use hyper::{Method, Request};
 use pikake::http::{Reports, serve, serve_on_all};
-use pikake::kernel::Kernels;
 use pikake::kernel::inspect::kernel_figures;
+use pikake::kernel::{Kernels, POLL_EVERY_STEPS};
 use pikake::net::{Listener, Replicas, TcpListener, TcpStream};
 use pikake::traps::figures::{Value, collect};
 use pikake::traps::{KernelId, Peers};
-use pikake::{KernelHandle, sleep, spawn};
+use pikake::{KernelHandle, sleep, spawn, yield_now};
 
 /// How late a request may begin.
 const DELAY: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_millis(10);
 
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
 async fn ask(client: &TcpStream) {
-    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    client.write_all(REQUEST).await.unwrap();
 }
 
 /// The status of an answer, and whether it says when to ask again.
@@ -114,6 +117,87 @@ fn shed_request_ends_connection_of_shutdown() {
         assert_eq!(client.read(&mut [0; 9]).await.unwrap_or_default(), 0);
         let report = server.await.unwrap().unwrap();
         assert_eq!((report.answered, report.shed), (1, 1));
+    });
+}
+
+/// A listener whose kernel polls its driver after each accept, before it begins the connection's
+/// task: more tasks are ready then than it steps between two polls.
+struct Polled(TcpListener);
+
+impl Listener for Polled {
+    type Connection = TcpStream;
+    type Address = SocketAddr;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let accepted = self.0.accept().await?;
+        (0..2 * POLL_EVERY_STEPS).for_each(|_| spawn(async {}).detach());
+        Ok(accepted)
+    }
+}
+
+/// The request waits in the system's backlog, and the kernel is on time again when the connection's
+/// task begins.
+#[test]
+fn request_that_comes_with_its_connection_is_shed() {
+    pikake::run(async {
+        let (listener, address) = listen().await;
+        let server = serve(Polled(listener), router(Arc::default())).shed_after(DELAY);
+        let server = spawn(server.into_future());
+        let connect = |request: &[u8]| {
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            client.write_all(request).unwrap();
+            client.set_nonblocking(true).unwrap();
+            TcpStream::from_std(client).unwrap()
+        };
+        assert_eq!(answer(&connect(REQUEST)).await, (200, false));
+        sleep(MOMENT).await.unwrap();
+        // In one step, in which the server accepts nobody.
+        let (client, later) = (connect(REQUEST), connect(b""));
+        thread::sleep(DELAY);
+        assert_eq!(answer(&client).await, (503, true));
+        // A request that comes after its connection has not waited.
+        assert_eq!(answer_after(&later, Duration::ZERO).await, (200, false));
+        server.request_cancel("enough");
+        let report = server.await.unwrap().unwrap();
+        assert_eq!((report.answered, report.shed), (2, 1), "{report}");
+    });
+}
+
+/// Each stream that comes late is answered, also one whose body has not ended, and the connection
+/// stays.
+#[test]
+fn late_streams_of_http2_are_shed() {
+    pikake::run(async {
+        let (listener, address) = listen().await;
+        let calls = Arc::<AtomicUsize>::default();
+        let server = serve(listener, router(calls.clone())).shed_after(DELAY);
+        let server = spawn(server.into_future());
+        let client = TcpStream::connect(address).await.unwrap();
+        let (mut client, connection) = h2::client::handshake(client).await.unwrap();
+        spawn(async { drop(connection.await) }).detach();
+        let mut send = |method: Method, is_whole| {
+            let request = Request::builder().method(method).uri(format!("http://{address}/"));
+            client.send_request(request.body(()).unwrap(), is_whole).unwrap()
+        };
+        let (response, _) = send(Method::GET, true);
+        assert_eq!(response.await.unwrap().status(), 200);
+        let late = [(Method::GET, true), (Method::POST, false), (Method::GET, true)];
+        let late = late.map(|(method, is_whole)| send(method, is_whole));
+        // The connection's task sends them.
+        yield_now().await.unwrap();
+        thread::sleep(DELAY);
+        for (response, _sending) in late {
+            let response = response.await.unwrap();
+            assert_eq!(response.status(), 503);
+            assert_eq!(response.headers()["retry-after"], "1");
+            assert!(response.into_body().is_end_stream());
+        }
+        let (response, _) = send(Method::GET, true);
+        assert_eq!(response.await.unwrap().status(), 200);
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+        server.request_cancel("enough");
+        let report = server.await.unwrap().unwrap();
+        assert_eq!((report.answered, report.shed), (2, 3), "{report}");
     });
 }
 
