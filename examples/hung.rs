@@ -83,8 +83,9 @@ async fn busy() -> Result<(), Box<dyn Error>> {
 /// Prints the answer to a request.
 async fn request(answer: oneshot::Receiver<String>) {
     match answer.await {
-        Ok(answer) => println!("{answer}"),
-        Err(error) => eprintln!("no answer: {error}"),
+        Ok(Some(answer)) => println!("{answer}"),
+        Ok(None) => eprintln!("no answer"),
+        Err(interrupted) => eprintln!("no answer: {interrupted}"),
     }
 }
 

@@ -49,9 +49,9 @@ async fn attend(stream: TcpStream, room: Room) {
 async fn listen(mut room: broadcast::Receiver<Rc<str>>, write: OwnedWriteHalf) -> io::Result<()> {
     loop {
         let line = match room.recv().await {
-            Ok(Some(line)) => format!("{line}\n"),
-            Err(RecvError::Lagged(count)) => format!("* you have missed {count} lines\n"),
-            Ok(None) | Err(_) => break,
+            Ok(Ok(line)) => format!("{line}\n"),
+            Ok(Err(RecvError::Lagged(count))) => format!("* you have missed {count} lines\n"),
+            Ok(Err(RecvError::Closed)) | Err(_) => break,
         };
         write.write_all(line.as_bytes()).await?;
     }

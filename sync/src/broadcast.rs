@@ -26,14 +26,23 @@ use crate::name::Name;
 ///
 /// ```
 /// # pikake::sim::example(async {
-/// let (sender, mut one) = pikake::sync::broadcast::channel(16);
-/// let mut other = sender.subscribe();
-/// sender.send("hello");
-/// assert_eq!(one.recv().await?, Some("hello"));
-/// assert_eq!(other.recv().await?, Some("hello"));
+/// use pikake::sync::broadcast::{self, RecvError};
+///
+/// let (sender, mut receiver) = broadcast::channel(2);
+/// for number in 1..=3 {
+///     sender.send(number);
+/// }
 /// drop(sender);
-/// assert_eq!(one.recv().await?, None);
-/// # Ok::<_, pikake::sync::broadcast::RecvError>(()) }).unwrap();
+/// let mut received = Vec::new();
+/// loop {
+///     match receiver.recv().await? {
+///         Ok(number) => received.push(number),
+///         Err(RecvError::Lagged(missed)) => println!("missed {missed} numbers"),
+///         Err(RecvError::Closed) => break,
+///     }
+/// }
+/// assert_eq!(received, [2, 3]);
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 ///
 /// # Panics
@@ -181,7 +190,8 @@ impl<T> Drop for Sender<T> {
 
 /// The side of a [`channel`] that receives.
 ///
-/// Also a [`Stream`] of `Result<T, RecvError>`, which continues after an error.
+/// Also a [`Stream`] of `Result<Result<T, RecvError>, Interrupted>`, which ends when the channel is
+/// closed and empty, and continues after an error.
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
     /// The number of the next item to receive.
@@ -191,8 +201,10 @@ pub struct Receiver<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Receives the next item, waiting until there is one; `None` once the channel is closed and
-    /// empty.
+    /// Receives the next item, waiting until there is one.
+    ///
+    /// The inner result is what tokio's `recv` returns: the item, or [`RecvError`] if items were
+    /// missed, or if the channel is closed and empty.
     ///
     /// # Cancellation
     ///
@@ -200,21 +212,21 @@ impl<T: Clone> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`RecvError`]: the wait was interrupted, or items were missed. `recv` can be called again.
+    /// [`Interrupted`]; `recv` can be called again.
     ///
     /// # Panics
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, RecvError>> {
+    pub fn recv(&mut self) -> impl Future<Output = Result<Result<T, RecvError>, Interrupted>> {
         let place = Location::caller();
         self.wait = None;
         async move {
             loop {
                 match self.try_recv() {
-                    Ok(item) => return Ok(Some(item)),
-                    Err(TryRecvError::Lagged(missed)) => return Err(RecvError::Lagged(missed)),
-                    Err(TryRecvError::Closed) => return Ok(None),
+                    Ok(item) => return Ok(Ok(item)),
+                    Err(TryRecvError::Lagged(missed)) => return Ok(Err(RecvError::Lagged(missed))),
+                    Err(TryRecvError::Closed) => return Ok(Err(RecvError::Closed)),
                     Err(TryRecvError::Empty) => park_at(&*self.shared, place).await?,
                 }
             }
@@ -245,7 +257,7 @@ impl<T: Clone> Receiver<T> {
 }
 
 impl<T: Clone> Stream for Receiver<T> {
-    type Item = Result<T, RecvError>;
+    type Item = Result<Result<T, RecvError>, Interrupted>;
 
     #[track_caller]
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -256,12 +268,12 @@ impl<T: Clone> Stream for Receiver<T> {
                 let answer = ready!(Pin::new(wait).poll(cx));
                 this.wait = None;
                 if let Err(interrupted) = answer {
-                    return Poll::Ready(Some(Err(interrupted.into())));
+                    return Poll::Ready(Some(Err(interrupted)));
                 }
             }
             return Poll::Ready(match this.try_recv() {
-                Ok(item) => Some(Ok(item)),
-                Err(TryRecvError::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
+                Ok(item) => Some(Ok(Ok(item))),
+                Err(TryRecvError::Lagged(missed)) => Some(Ok(Err(RecvError::Lagged(missed)))),
                 Err(TryRecvError::Closed) => None,
                 Err(TryRecvError::Empty) => {
                     this.wait = Some(park_at(this.shared.clone(), place));
@@ -324,41 +336,41 @@ fn show<T>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::R
         .finish()
 }
 
-/// Why `recv` returned no item.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
+/// Why [`Receiver::recv`] received no item. An interruption is no such reason, so code that goes on
+/// after missed items cannot go on after an interruption by mistake: without the `?` after the
+/// await, a `match` on this error does not compile.
+///
+/// ```compile_fail,E0308
+/// # use pikake::sync::broadcast::{Receiver, RecvError};
+/// # async fn example(mut receiver: Receiver<u32>) {
+/// match receiver.recv().await {
+///     Err(RecvError::Lagged(missed)) => println!("missed {missed}"),
+///     _ => {}
+/// }
+/// # }
+/// ```
+// Exhaustive, as in tokio: a `match` names both ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvError {
-    /// The number of missed items, which the channel discarded for later ones.
+    /// The receiver has received all items, and all senders are gone.
+    Closed,
+    /// The number of missed items, which the channel discarded for later ones. The next call
+    /// returns the oldest item that is kept.
     Lagged(u64),
-    /// The wait was interrupted.
-    Interrupted(Interrupted),
-}
-
-impl From<Interrupted> for RecvError {
-    fn from(interrupted: Interrupted) -> Self {
-        Self::Interrupted(interrupted)
-    }
 }
 
 impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Closed => f.write_str("nothing more will be sent"),
             Self::Lagged(missed) => {
                 write!(f, "the receiver was too slow and missed {missed} items")
             }
-            Self::Interrupted(why) => write!(f, "waiting for an item was cut short ({why})"),
         }
     }
 }
 
-impl Error for RecvError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Lagged(_) => None,
-            Self::Interrupted(why) => Some(why),
-        }
-    }
-}
+impl Error for RecvError {}
 
 /// Why [`Receiver::try_recv`] returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -376,10 +388,8 @@ impl fmt::Display for TryRecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => TryGetError::Empty.fmt(f),
-            Self::Closed => f.write_str("nothing more will be sent"),
-            Self::Lagged(missed) => {
-                write!(f, "the receiver was too slow and missed {missed} items")
-            }
+            Self::Closed => RecvError::Closed.fmt(f),
+            Self::Lagged(missed) => RecvError::Lagged(*missed).fmt(f),
         }
     }
 }

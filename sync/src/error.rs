@@ -6,50 +6,6 @@ use std::io;
 
 use pikake_traps::Interrupted;
 
-/// Why `get` returned no item.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum GetError {
-    /// The queue is closed and empty.
-    Closed,
-    /// The wait was interrupted.
-    Interrupted(Interrupted),
-}
-
-impl From<Interrupted> for GetError {
-    fn from(interrupted: Interrupted) -> Self {
-        Self::Interrupted(interrupted)
-    }
-}
-
-impl fmt::Display for GetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("the queue is closed and empty"),
-            Self::Interrupted(why) => write!(f, "waiting for an item was cut short ({why})"),
-        }
-    }
-}
-
-impl Error for GetError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Closed => None,
-            Self::Interrupted(why) => Some(why),
-        }
-    }
-}
-
-/// `UnexpectedEof` if the queue is closed. Otherwise as the conversion from [`Interrupted`].
-impl From<GetError> for io::Error {
-    fn from(error: GetError) -> Self {
-        match error {
-            GetError::Closed => Self::new(io::ErrorKind::UnexpectedEof, error),
-            GetError::Interrupted(why) => why.into(),
-        }
-    }
-}
-
 /// Why [`Queue::try_get`](crate::AnyQueue::try_get) returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -71,7 +27,8 @@ impl fmt::Display for TryGetError {
 
 impl Error for TryGetError {}
 
-/// An item was not put into a queue or not sent. The error holds the item.
+/// An item was not put into a queue or not sent, by a call that waits for room. The error holds the
+/// item.
 ///
 /// # Examples
 ///
@@ -100,10 +57,6 @@ pub struct PutError<T> {
 pub enum NotPut {
     /// The queue is closed, or the receiver is gone.
     Closed,
-    /// There is no room, and the call does not wait.
-    Full,
-    /// There was no room in time.
-    TimedOut,
     /// The wait for room was interrupted.
     Interrupted(Interrupted),
 }
@@ -131,8 +84,6 @@ impl fmt::Display for NotPut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the queue or channel is closed"),
-            Self::Full => f.write_str("there is no room"),
-            Self::TimedOut => f.write_str("there was no room in time"),
             Self::Interrupted(why) => write!(f, "waiting for room was cut short ({why})"),
         }
     }
@@ -165,17 +116,65 @@ impl<T> Error for PutError<T> {
     }
 }
 
-/// Drops the item. `BrokenPipe` if the queue is closed, `WouldBlock` if it is full, `TimedOut`
-/// after the timeout of the call. Otherwise as the conversion from [`Interrupted`].
+/// Drops the item. `BrokenPipe` if the queue is closed. Otherwise as the conversion from
+/// [`Interrupted`].
 impl<T> From<PutError<T>> for io::Error {
     fn from(error: PutError<T>) -> Self {
-        let kind = match error.why {
-            NotPut::Closed => io::ErrorKind::BrokenPipe,
-            NotPut::Full => io::ErrorKind::WouldBlock,
-            NotPut::TimedOut => io::ErrorKind::TimedOut,
-            NotPut::Interrupted(why) => return why.into(),
+        match error.why {
+            NotPut::Interrupted(why) => why.into(),
+            why @ NotPut::Closed => Self::new(io::ErrorKind::BrokenPipe, why),
+        }
+    }
+}
+
+/// An item was not put into a queue or not sent, by a call that no interruption can end: it does
+/// not wait, or blocks a thread. The error holds the item.
+// Exhaustive, as in tokio: a `match` names both reasons.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum TryPutError<T> {
+    /// There is no room, or was none in time.
+    Full(T),
+    /// The queue is closed, or the receiver is gone.
+    Closed(T),
+}
+
+impl<T> TryPutError<T> {
+    /// The item.
+    pub fn into_item(self) -> T {
+        match self {
+            Self::Full(item) | Self::Closed(item) => item,
+        }
+    }
+}
+
+impl<T> fmt::Display for TryPutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("an item was not put: there is no room"),
+            Self::Closed(_) => write!(f, "an item was not put: {}", NotPut::Closed),
+        }
+    }
+}
+
+impl<T> fmt::Debug for TryPutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Closed(_) => "Closed(..)",
+        })
+    }
+}
+
+impl<T> Error for TryPutError<T> {}
+
+/// Drops the item. `WouldBlock` if there is no room, `BrokenPipe` if the queue is closed.
+impl<T> From<TryPutError<T>> for io::Error {
+    fn from(error: TryPutError<T>) -> Self {
+        let kind = match error {
+            TryPutError::Full(_) => io::ErrorKind::WouldBlock,
+            TryPutError::Closed(_) => io::ErrorKind::BrokenPipe,
         };
-        Self::new(kind, error.why)
+        Self::new(kind, error.to_string())
     }
 }
 

@@ -85,7 +85,7 @@ pub mod watch;
 
 pub use barrier::Barrier;
 pub use condvar::{Condvar, WaitInterrupted};
-pub use error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
+pub use error::{NotPut, NothingToDo, PutError, TryGetError, TryPutError};
 pub use event::Event;
 pub use local::Local;
 pub use mutex::{Mutex, MutexGuard};

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
-use crate::error::{PutError, TryGetError};
+use crate::error::{PutError, TryGetError, TryPutError};
 use crate::permits::PermitRequest;
 use crate::queue::Queue;
 use crate::queue::waits::{ItemRequest, Next};
@@ -23,6 +23,9 @@ use crate::store::Fifo;
 
 /// The error of a send, with the item.
 pub type SendError<T> = PutError<T>;
+
+/// The error of a send that does not wait, with the item.
+pub type TrySendError<T> = TryPutError<T>;
 
 /// Creates a channel that holds up to `capacity` items. A sender waits while the channel is full;
 /// with capacity zero, it waits for the receiver.
@@ -92,7 +95,8 @@ impl<T> Sender<T> {
         self.0.queue.put(item)
     }
 
-    /// Sends an item, waiting at most `length` for room.
+    /// Sends an item, waiting at most `length` for room. The inner error is the item, if there was
+    /// no room in time.
     ///
     /// # Cancellation
     ///
@@ -100,8 +104,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the item: the time is up, the wait was interrupted, or the receiver is
-    /// gone.
+    /// As [`send`](Self::send).
     ///
     /// # Panics
     ///
@@ -111,7 +114,7 @@ impl<T> Sender<T> {
         &self,
         item: T,
         length: Duration,
-    ) -> impl Future<Output = Result<(), SendError<T>>> {
+    ) -> impl Future<Output = Result<Result<(), T>, SendError<T>>> {
         self.0.queue.put_timeout(item, length)
     }
 
@@ -119,8 +122,8 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the item: there is no room, or the receiver is gone.
-    pub fn try_send(&self, item: T) -> Result<(), SendError<T>> {
+    /// [`TrySendError`], with the item: there is no room, or the receiver is gone.
+    pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
         self.0.queue.try_put(item)
     }
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,8 +21,8 @@ use crate::name::Name;
 /// # pikake::sim::example(async {
 /// let (sender, receiver) = pikake::sync::oneshot::channel();
 /// sender.send(42).unwrap();
-/// assert_eq!(receiver.await?, 42);
-/// # Ok::<_, pikake::sync::oneshot::RecvError>(()) }).unwrap();
+/// assert_eq!(receiver.await?, Some(42));
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {
@@ -91,12 +90,17 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side of a [`channel`] that receives: a future of the item.
+/// The side of a [`channel`] that receives: a future of the item, or of `None` if the sender was
+/// dropped without sending.
 ///
 /// # Cancellation
 ///
 /// An interruption point. After an interruption, `&mut receiver` can be awaited again. The drop of
 /// a receiver drops an item that was sent.
+///
+/// # Errors
+///
+/// [`Interrupted`].
 ///
 /// # Panics
 ///
@@ -125,7 +129,7 @@ impl<T> Receiver<T> {
 impl<T> Unpin for Receiver<T> {}
 
 impl<T> Future for Receiver<T> {
-    type Output = Result<T, RecvError>;
+    type Output = Result<Option<T>, Interrupted>;
 
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -141,7 +145,7 @@ impl<T> Future for Receiver<T> {
                 }
             }
         }
-        Poll::Ready(this.shared.item.take().ok_or(RecvError::Closed))
+        Poll::Ready(Ok(this.shared.item.take()))
     }
 }
 
@@ -172,50 +176,6 @@ impl<T> fmt::Debug for Receiver<T> {
             .field("receiving", &!self.shared.waiters.is_empty())
             .field("sender_gone", &self.shared.is_sender_gone.get())
             .finish()
-    }
-}
-
-/// Why `recv` returned no item.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum RecvError {
-    /// The sender was dropped without sending.
-    Closed,
-    /// The wait was interrupted; the receiver can be awaited again.
-    Interrupted(Interrupted),
-}
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("the sender was dropped without sending"),
-            Self::Interrupted(why) => write!(f, "waiting for an item was cut short ({why})"),
-        }
-    }
-}
-
-impl Error for RecvError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Closed => None,
-            Self::Interrupted(why) => Some(why),
-        }
-    }
-}
-
-impl From<Interrupted> for RecvError {
-    fn from(interrupted: Interrupted) -> Self {
-        Self::Interrupted(interrupted)
-    }
-}
-
-/// `UnexpectedEof` if the sender is gone. Otherwise as the conversion from [`Interrupted`].
-impl From<RecvError> for io::Error {
-    fn from(error: RecvError) -> Self {
-        match error {
-            RecvError::Closed => Self::new(io::ErrorKind::UnexpectedEof, error),
-            RecvError::Interrupted(why) => why.into(),
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use std::panic::Location;
 
 use pikake_traps::{About, Interrupted, Queued, WaitQueue, park_at};
 
-use crate::error::{NotPut, NothingToDo, PutError, TryGetError};
+use crate::error::{NothingToDo, TryGetError, TryPutError};
 use crate::name::Name;
 use crate::pending::Pending;
 use crate::store::{Fifo, Lifo, Smallest, Store};
@@ -47,8 +47,8 @@ pub(crate) mod waits;
 /// let queue = Queue::bounded(2);
 /// queue.put("first").await?;
 /// queue.put("second").await?;
-/// assert_eq!(queue.try_put("third").unwrap_err().item, "third");
-/// assert_eq!(queue.get().await?, "first");
+/// assert_eq!(queue.try_put("third").unwrap_err().into_item(), "third");
+/// assert_eq!(queue.get().await?, Some("first"));
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
@@ -64,10 +64,11 @@ pub(crate) mod waits;
 /// for _ in 0..4 {
 ///     let files = files.clone();
 ///     let worker = pikake::spawn(async move {
-///         while let Ok(file) = files.get().await {
+///         while let Some(file) = files.get().await? {
 ///             copy(file).await;
 ///             files.task_done().expect("called once per item");
 ///         }
+///         Ok::<_, pikake::Interrupted>(())
 ///     });
 ///     worker.detach();
 /// }
@@ -161,18 +162,14 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: there is no room, or the queue is closed.
-    pub fn try_put(&self, item: S::Item) -> Result<(), PutError<S::Item>> {
-        self.put_now(item).map_err(|(item, why)| PutError::new(item, why))
-    }
-
+    /// [`TryPutError`], with the item: there is no room, or the queue is closed.
     #[inline]
-    pub(crate) fn put_now(&self, item: S::Item) -> Result<(), (S::Item, NotPut)> {
+    pub fn try_put(&self, item: S::Item) -> Result<(), TryPutError<S::Item>> {
         if self.closed.get() {
-            return Err((item, NotPut::Closed));
+            return Err(TryPutError::Closed(item));
         }
         if self.putting() > 0 || !self.has_room() {
-            return Err((item, NotPut::Full));
+            return Err(TryPutError::Full(item));
         }
         self.take_in(item);
         Ok(())
@@ -250,8 +247,7 @@ impl<S: Store> AnyQueue<S> {
 
     /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Pending `put`s return their items; pending `get`s return
-    /// [`GetError::Closed`](crate::GetError::Closed) once the queue is empty.
+    /// Pending `put`s return their items; pending `get`s return `None` once the queue is empty.
     pub fn close(&self) {
         self.closed.set(true);
         // The putters find their items still pending.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 
 use pikake::Interrupted;
-use pikake::sync::{Condvar, GetError, Mutex, NotPut, Queue, RwLock, Semaphore};
+use pikake::sync::{Condvar, Mutex, NotPut, Queue, RwLock, Semaphore};
 use pikake::traps::{WaitQueue, take};
 use proptest::prelude::*;
 
@@ -251,11 +251,10 @@ impl Points {
                 let is_put = self.queues[which].try_put(item).is_ok();
                 note(format!("{item} into {which}: {is_put}"));
             }
-            Exchange::Get(which) => match self.queues[which].get().await {
-                Ok(item) => note(format!("has got {item} from {which}")),
-                Err(GetError::Interrupted(why)) => return Err(why),
-                Err(error) => unreachable!("not closed: {error}"),
-            },
+            Exchange::Get(which) => {
+                let item = self.queues[which].get().await?.expect("it is not closed");
+                note(format!("has got {item} from {which}"));
+            }
             Exchange::Wait => {
                 let guard = self.mutexes[0].lock().await?;
                 match self.notified.wait(guard).await {

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use pikake::net::{Listener, Patience};
 use pikake::rpc::{CallError, Client, Sender, Server, Transport};
-use pikake::sync::{GetError, Notify, Queue};
+use pikake::sync::{Notify, Queue};
 use pikake::time::{Deadline, deadline_after};
 use pikake::{
     Interrupted, TaskError, check_interrupt, ignore_after, now, random, select, sleep, sleep_until,
@@ -260,13 +260,9 @@ impl Node {
             if agreed >= most {
                 break;
             }
-            match answers.get().await {
-                Ok(Some((theirs, agrees))) => {
-                    self.meet(theirs);
-                    agreed += usize::from(agrees);
-                }
-                Err(GetError::Interrupted(interrupted)) => return Err(interrupted),
-                _ => {}
+            if let Some(Some((theirs, agrees))) = answers.get().await? {
+                self.meet(theirs);
+                agreed += usize::from(agrees);
             }
         }
         Ok(agreed >= most)

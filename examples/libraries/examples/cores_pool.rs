@@ -145,9 +145,9 @@ pub(crate) async fn demo(database: u16) -> Result<Vec<String>, Box<dyn Error>> {
         let on_listening = move |address| drop(listening.try_put(address));
         async move { serve_visits(any, &others, config, limit, on_listening).await }
     });
-    let address = addresses.get().await?;
+    let address = addresses.get().await?.expect("it is not closed");
     // All kernels listen at one address.
-    assert_eq!(addresses.get().await?, address);
+    assert_eq!(addresses.get().await?, Some(address));
 
     let mut lines = Vec::new();
     let clients = (0..VISITS).map(|_| pikake::spawn(ask(address, "POST /visits")));

@@ -667,7 +667,7 @@ fn a_oneshot_is_listed_where_awaited() {
         let (sender, receiver) = oneshot::channel::<()>();
         forget(sender);
         at = place(1);
-        spawn(async move { receiver.await.unwrap() })
+        spawn(async move { receiver.await.unwrap().unwrap() })
     });
     assert_eq!(seen, [("park", at)]);
 }

@@ -41,7 +41,6 @@ use std::io::{self, Cursor, Read as _};
 use std::sync::Arc;
 
 use pikake_net::{Listener, Read, Write};
-use pikake_sync::GetError;
 use pikake_sync::shared::Queue;
 use pikake_traps::{Closed, Interrupted, yield_now};
 
@@ -133,11 +132,8 @@ impl Listener for LocalListener {
     ///
     /// The interruption; [`Closed`], if all connectors are gone.
     async fn accept(&self) -> io::Result<(LocalStream, Arc<str>)> {
-        match self.streams.get().await {
-            Ok(stream) => Ok((stream, self.name.clone())),
-            Err(GetError::Interrupted(interrupted)) => Err(interrupted.into()),
-            Err(_) => Err(Closed.into()),
-        }
+        let stream = self.streams.get().await?.ok_or(Closed)?;
+        Ok((stream, self.name.clone()))
     }
 }
 
@@ -195,9 +191,9 @@ impl Read for LocalStream {
             }
             self.count_chunk().await?;
             match self.incoming.get().await {
-                Ok(chunk) => drop(self.rest.replace(Cursor::new(chunk))),
-                Err(GetError::Closed) => return Ok(0),
-                Err(error) => return Err(error.into()),
+                Ok(Some(chunk)) => drop(self.rest.replace(Cursor::new(chunk))),
+                Ok(None) => return Ok(0),
+                Err(interrupted) => return Err(interrupted.into()),
             }
         }
         Ok(0)

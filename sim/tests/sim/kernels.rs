@@ -151,7 +151,7 @@ async fn shared_primitives_work_between_kernels() {
     go.set();
     let getter = spawn(async move {
         let mut got = Vec::new();
-        while let Ok(item) = queue.get().await {
+        while let Some(item) = queue.get().await.unwrap() {
             got.push(item);
             if got.len() == 2 * EACH {
                 break;

@@ -14,7 +14,7 @@ use futures_core::Stream;
 use pikake_traps::{About, Interrupted, KernelTrap, Queued, TakeTrap, WaitQueue, take_at, timed};
 
 use super::AnyQueue;
-use crate::error::{GetError, NotPut, PutError, TryGetError};
+use crate::error::{NotPut, PutError, TryGetError, TryPutError};
 use crate::permits::{PermitRequest, Taking};
 use crate::store::Store;
 
@@ -40,7 +40,8 @@ impl<S: Store> AnyQueue<S> {
         Put::new(self, item, Location::caller())
     }
 
-    /// Puts an item, waiting at most `length` for room.
+    /// Puts an item, waiting at most `length` for room. The inner error is the item, if there was
+    /// no room in time.
     ///
     /// # Cancellation
     ///
@@ -48,8 +49,7 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: the time is up, the wait was interrupted, or the queue is
-    /// closed.
+    /// As [`put`](Self::put).
     ///
     /// # Panics
     ///
@@ -59,22 +59,20 @@ impl<S: Store> AnyQueue<S> {
         &self,
         item: S::Item,
         length: Duration,
-    ) -> impl Future<Output = Result<(), PutError<S::Item>>> {
+    ) -> impl Future<Output = Result<Result<(), S::Item>, PutError<S::Item>>> {
         let put = timed(length, self.put(item));
         async move {
             let put = put.await;
             let outcome =
                 put.output.expect("an expired wait on a trap alone returns, and is not dropped");
-            outcome.map_err(|error| match error.why {
-                NotPut::Interrupted(_) if put.expired => {
-                    PutError::new(error.item, NotPut::TimedOut)
-                }
-                _ => error,
-            })
+            match outcome {
+                Err(late) if put.expired && late.interrupted().is_some() => Ok(Err(late.item)),
+                outcome => outcome.map(Ok),
+            }
         }
     }
 
-    /// Gets the next item, waiting until there is one.
+    /// Gets the next item, waiting until there is one; `None` once the queue is closed and empty.
     ///
     /// # Cancellation
     ///
@@ -83,15 +81,15 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// # Errors
     ///
-    /// [`GetError`]: the wait was interrupted, or the queue is closed and empty.
+    /// [`Interrupted`]; `get` can be called again.
     ///
     /// # Panics
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     #[inline]
-    pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
-        Get(self.next(Location::caller()))
+    pub fn get(&self) -> impl Future<Output = Result<Option<S::Item>, Interrupted>> {
+        self.next(Location::caller())
     }
 
     /// Returns a stream of `Result<S::Item, Interrupted>`, which ends when the queue is closed and
@@ -111,7 +109,8 @@ impl<S: Store> AnyQueue<S> {
         Next::new(GetRequest(self), place)
     }
 
-    /// Gets all items that are not granted to other getters, waiting until there is one.
+    /// Gets all items that are not granted to other getters, waiting until there is one; none once
+    /// the queue is closed and empty.
     ///
     /// # Cancellation
     ///
@@ -125,10 +124,10 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn pop_all(&self) -> impl Future<Output = Result<Vec<S::Item>, GetError>> {
+    pub fn pop_all(&self) -> impl Future<Output = Result<Vec<S::Item>, Interrupted>> {
         let first = self.get();
         async move {
-            let mut all = vec![first.await?];
+            let mut all = Vec::from_iter(first.await?);
             while let Ok(item) = self.try_get() {
                 all.push(item);
             }
@@ -226,20 +225,6 @@ impl<G: ItemRequest> Future for Next<G> {
             }
         }
         self.wait(cx)
-    }
-}
-
-/// The future of [`AnyQueue::get`].
-pub(crate) struct Get<G: ItemRequest>(pub(super) Next<G>);
-
-impl<G: ItemRequest> Future for Get<G> {
-    type Output = Result<<G::Store as Store>::Item, GetError>;
-
-    #[track_caller]
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let got = ready!(Pin::new(&mut self.0).poll(cx))?;
-        Poll::Ready(got.ok_or(GetError::Closed))
     }
 }
 
@@ -375,10 +360,12 @@ impl<S: Store> Future for Put<'_, S> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Stage::New(_) = self.stage {
             if let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended) {
-                match self.queue.put_now(item) {
+                match self.queue.try_put(item) {
                     Ok(()) => return Poll::Ready(Ok(())),
-                    Err((item, NotPut::Full)) => self.stage = Stage::New(item),
-                    Err((item, why)) => return Poll::Ready(Err(PutError::new(item, why))),
+                    Err(TryPutError::Full(item)) => self.stage = Stage::New(item),
+                    Err(TryPutError::Closed(item)) => {
+                        return Poll::Ready(Err(PutError::new(item, NotPut::Closed)));
+                    }
                 }
             }
         }

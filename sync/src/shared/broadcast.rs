@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_core::Stream;
+use pikake_traps::Interrupted;
 
 use super::block;
 use super::wait::{TaskWait, Wait};
@@ -25,13 +26,15 @@ pub use crate::broadcast::{RecvError, TryRecvError};
 /// # Examples
 ///
 /// ```
-/// let (sender, mut one) = pikake::sync::shared::broadcast::channel(16);
+/// use pikake::sync::shared::broadcast::{self, RecvError};
+///
+/// let (sender, mut one) = broadcast::channel(16);
 /// let mut other = sender.subscribe();
 /// let thread = std::thread::spawn(move || sender.send("hello"));
 /// // A task would say `one.recv().await?`.
-/// assert_eq!(one.recv_blocking(), Ok(Some("hello")));
-/// assert_eq!(other.recv_blocking(), Ok(Some("hello")));
-/// assert_eq!(other.recv_blocking(), Ok(None));
+/// assert_eq!(one.recv_blocking(), Ok("hello"));
+/// assert_eq!(other.recv_blocking(), Ok("hello"));
+/// assert_eq!(other.recv_blocking(), Err(RecvError::Closed));
 /// assert_eq!(thread.join().unwrap(), 2);
 /// ```
 ///
@@ -228,8 +231,10 @@ pub struct Receiver<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Receives the next item, as a task, waiting until there is one; `None` once the channel is
-    /// closed and empty.
+    /// Receives the next item, as a task, waiting until there is one.
+    ///
+    /// The inner result is what tokio's `recv` returns: the item, or [`RecvError`] if items were
+    /// missed, or if the channel is closed and empty.
     ///
     /// # Cancellation
     ///
@@ -237,40 +242,37 @@ impl<T: Clone> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`RecvError`]: the wait was interrupted, or items were missed. `recv` can be called again.
+    /// [`Interrupted`]; `recv` can be called again.
     ///
     /// # Panics
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, RecvError>> {
+    pub fn recv(&mut self) -> impl Future<Output = Result<Result<T, RecvError>, Interrupted>> {
         let place = Location::caller();
         async move {
-            match TaskWait::<_, _, Receiving>::new(&*self.shared, self.next, place).await? {
-                Ok(received) => {
-                    received.collect(&mut self.next).map(Some).map_err(RecvError::Lagged)
-                }
-                Err(_) => Ok(None),
-            }
+            let wait = TaskWait::<_, _, Receiving>::new(&*self.shared, self.next, place);
+            Ok(match wait.await? {
+                Ok(received) => received.collect(&mut self.next).map_err(RecvError::Lagged),
+                Err(_) => Err(RecvError::Closed),
+            })
         }
     }
 
-    /// Receives the next item, blocking the thread until there is one; `None` once the channel is
-    /// closed and empty.
+    /// Receives the next item, blocking the thread until there is one.
     ///
     /// # Errors
     ///
-    /// [`RecvError::Lagged`]: items were missed. The call can be repeated.
+    /// [`RecvError`]: items were missed, or the channel is closed and empty.
     ///
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn recv_blocking(&mut self) -> Result<Option<T>, RecvError> {
-        match self.block(None) {
-            Ok(item) => Ok(Some(item)),
-            Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
-            Err(TryRecvError::Closed | TryRecvError::Empty) => Ok(None),
-        }
+    pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
+        self.block(None).map_err(|ended| match ended {
+            TryRecvError::Lagged(missed) => RecvError::Lagged(missed),
+            TryRecvError::Closed | TryRecvError::Empty => RecvError::Closed,
+        })
     }
 
     /// Receives the next item, blocking the thread for at most `length` until there is one.
@@ -340,7 +342,8 @@ impl<T> Drop for Receiver<T> {
 /// A wait for the next item.
 type Next<'a, T> = TaskWait<&'a Shared<Kept<T>>, Kept<T>, Receiving>;
 
-/// A stream of the items of a [`Receiver`], as `Result<T, RecvError>`. It continues after an error.
+/// A stream of the items of a [`Receiver`], as `Result<Result<T, RecvError>, Interrupted>`. It
+/// continues after an error.
 #[must_use = "a stream receives nothing until it is polled"]
 pub struct RecvStream<'a, T> {
     shared: &'a Shared<Kept<T>>,
@@ -350,7 +353,7 @@ pub struct RecvStream<'a, T> {
 }
 
 impl<T: Clone> Stream for RecvStream<'_, T> {
-    type Item = Result<T, RecvError>;
+    type Item = Result<Result<T, RecvError>, Interrupted>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Self { shared, next, wait, made_at } = &mut *self;
@@ -358,9 +361,9 @@ impl<T: Clone> Stream for RecvStream<'_, T> {
         let done = ready!(Pin::new(begun).poll(cx));
         *wait = None;
         Poll::Ready(match done {
-            Ok(Ok(received)) => Some(received.collect(next).map_err(RecvError::Lagged)),
+            Ok(Ok(received)) => Some(Ok(received.collect(next).map_err(RecvError::Lagged))),
             Ok(Err(_)) => None,
-            Err(interrupted) => Some(Err(interrupted.into())),
+            Err(interrupted) => Some(Err(interrupted)),
         })
     }
 }

@@ -16,7 +16,7 @@ use super::items::{self, Getting, Items, Numbered};
 use super::queue::Queue;
 use super::wait::TaskWait;
 use super::waiters::Shared;
-use crate::error::{GetError, PutError, TryGetError};
+use crate::error::{PutError, TryGetError, TryPutError};
 
 /// Creates a channel that holds up to `capacity` items. A sender waits while the channel is full;
 /// with capacity zero, it waits for the receiver.
@@ -89,15 +89,15 @@ impl<T> Sender<T> {
     ///
     /// Inside a kernel, since the call would stop all its tasks.
     pub fn send_blocking(&self, item: T) -> Result<(), PutError<T>> {
-        items::put_blocking(&self.shared, item, None)
+        items::put_blocking(&self.shared, item)
     }
 
     /// Sends an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: there is no room, or the receiver is gone.
-    pub fn try_send(&self, item: T) -> Result<(), PutError<T>> {
+    /// [`TryPutError`], with the item: there is no room, or the receiver is gone.
+    pub fn try_send(&self, item: T) -> Result<(), TryPutError<T>> {
         self.shared.change(|items| items.try_put(item))
     }
 }
@@ -140,14 +140,7 @@ impl<T> Receiver<T> {
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
-        let get = items::get(&*self.0, Location::caller());
-        async move {
-            match get.await {
-                Ok(item) => Ok(Some(item)),
-                Err(GetError::Closed) => Ok(None),
-                Err(GetError::Interrupted(why)) => Err(why),
-            }
-        }
+        items::get(&self.0, Location::caller())
     }
 
     /// Receives the next item, blocking the thread until there is one; `None`

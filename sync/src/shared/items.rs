@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Deref;
 use std::panic::Location;
 use std::time::Instant;
 
+use pikake_traps::Interrupted;
+
 use super::wait::{TaskWait, Wait};
 use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
-use crate::error::{GetError, NotPut, PutError, TryGetError};
+use crate::error::{NotPut, PutError, TryGetError, TryPutError};
 
 /// The items of a queue and its waiters.
 pub(crate) struct Items<T> {
@@ -70,12 +71,12 @@ impl<T> Items<T> {
         self.items.insert(index, item);
     }
 
-    pub(crate) fn try_put(&mut self, item: T) -> Result<(), PutError<T>> {
+    pub(crate) fn try_put(&mut self, item: T) -> Result<(), TryPutError<T>> {
         if self.closed {
-            return Err(PutError::new(item, NotPut::Closed));
+            return Err(TryPutError::Closed(item));
         }
         if !self.putters.is_empty() || !self.has_room() {
-            return Err(PutError::new(item, NotPut::Full));
+            return Err(TryPutError::Full(item));
         }
         self.take_in(item);
         Ok(())
@@ -152,7 +153,7 @@ impl<T> WaitKind<Items<T>> for Putting {
     }
 
     fn try_now(items: &mut Items<T>, item: T) -> Result<(), T> {
-        items.try_put(item).map_err(PutError::into_item)
+        items.try_put(item).map_err(TryPutError::into_item)
     }
 
     /// The item is in the queue, and stays there.
@@ -228,30 +229,31 @@ pub(crate) async fn put<T>(
     }
 }
 
-pub(crate) fn put_blocking<T>(
+pub(crate) fn put_blocking<T>(shared: &Shared<Items<T>>, item: T) -> Result<(), PutError<T>> {
+    let put = put_blocking_until(shared, item, None);
+    put.map_err(|closed| PutError::new(closed.into_item(), NotPut::Closed))
+}
+
+pub(crate) fn put_blocking_until<T>(
     shared: &Shared<Items<T>>,
     item: T,
     until: Option<Instant>,
-) -> Result<(), PutError<T>> {
+) -> Result<(), TryPutError<T>> {
     let mut wait = Wait::<_, _, Putting>::new(shared, item);
     match wait.block(until) {
         Some(Ok(())) => Ok(()),
-        Some(Err(item)) => Err(PutError::new(item, NotPut::Closed)),
-        None => match wait.take_back() {
-            Some(item) => Err(PutError::new(item, NotPut::TimedOut)),
-            None => Ok(()), // granted after the time was up
-        },
+        Some(Err(item)) => Err(TryPutError::Closed(item)),
+        // Without an item, it was granted after the time was up.
+        None => wait.take_back().map_or(Ok(()), |item| Err(TryPutError::Full(item))),
     }
 }
 
-pub(crate) async fn get<T, P>(shared: P, place: &'static Location<'static>) -> Result<T, GetError>
-where
-    P: Deref<Target = Shared<Items<T>>>,
-{
-    match TaskWait::<_, _, Getting>::new(shared, (), place).await? {
-        Ok(Numbered(_, item)) => Ok(item),
-        Err(()) => Err(GetError::Closed),
-    }
+pub(crate) async fn get<T>(
+    shared: &Shared<Items<T>>,
+    place: &'static Location<'static>,
+) -> Result<Option<T>, Interrupted> {
+    let got = TaskWait::<_, _, Getting>::new(shared, (), place).await?;
+    Ok(got.ok().map(|Numbered(_, item)| item))
 }
 
 pub(crate) fn get_blocking<T>(

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use pikake_traps::Interrupted;
 
-use super::items::{Items, Joining, Numbered, get, get_blocking, put, put_blocking, try_get};
+use super::items::{
+    Items, Joining, Numbered, get, get_blocking, put, put_blocking, put_blocking_until, try_get,
+};
 use super::wait::{TaskWait, Wait};
 use super::waiters::Shared;
-use crate::error::{GetError, NothingToDo, PutError, TryGetError};
+use crate::error::{NothingToDo, PutError, TryGetError, TryPutError};
 
 /// A queue between threads and tasks of any kernel, in any mix.
 ///
@@ -76,32 +78,33 @@ impl<T> Queue<T> {
     ///
     /// Inside a kernel, since the call would stop all its tasks.
     pub fn put_blocking(&self, item: T) -> Result<(), PutError<T>> {
-        put_blocking(&self.0, item, None)
+        put_blocking(&self.0, item)
     }
 
     /// Puts an item, blocking the thread for at most `length` until there is room.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: the time is up, or the queue is closed.
+    /// [`TryPutError`], with the item: the time is up, or the queue is closed.
     ///
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn put_blocking_timeout(&self, item: T, length: Duration) -> Result<(), PutError<T>> {
-        put_blocking(&self.0, item, Instant::now().checked_add(length))
+    pub fn put_blocking_timeout(&self, item: T, length: Duration) -> Result<(), TryPutError<T>> {
+        put_blocking_until(&self.0, item, Instant::now().checked_add(length))
     }
 
     /// Puts an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: there is no room, or the queue is closed.
-    pub fn try_put(&self, item: T) -> Result<(), PutError<T>> {
+    /// [`TryPutError`], with the item: there is no room, or the queue is closed.
+    pub fn try_put(&self, item: T) -> Result<(), TryPutError<T>> {
         self.0.change(|items| items.try_put(item))
     }
 
-    /// Gets the next item, as a task, waiting until there is one.
+    /// Gets the next item, as a task, waiting until there is one; `None` once the queue is closed
+    /// and empty.
     ///
     /// # Cancellation
     ///
@@ -110,13 +113,13 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     ///
-    /// [`GetError`]: the wait was interrupted, or the queue is closed and empty.
+    /// [`Interrupted`]; `get` can be called again.
     ///
     /// # Panics
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn get(&self) -> impl Future<Output = Result<T, GetError>> {
+    pub fn get(&self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
         get(&self.0, Location::caller())
     }
 
@@ -206,8 +209,7 @@ impl<T> Queue<T> {
 
     /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue
-    /// is empty.
+    /// Pending `put`s return their items; pending `get`s return `None` once the queue is empty.
     pub fn close(&self) {
         self.0.close();
     }

@@ -220,10 +220,9 @@ fn broadcast_items_arrive_once_or_are_missed() {
                     let (mut got, mut missed) = (Vec::new(), 0);
                     loop {
                         match receiver.recv_blocking() {
-                            Ok(Some(item)) => got.push(item),
-                            Ok(None) => return (got, missed),
+                            Ok(item) => got.push(item),
                             Err(RecvError::Lagged(number)) => missed += number,
-                            Err(error) => panic!("{error}"),
+                            Err(RecvError::Closed) => return (got, missed),
                         }
                     }
                 })
@@ -253,7 +252,7 @@ fn broadcast_items_arrive_once_or_are_missed() {
                 assert!(got.iter().filter(|item| item.0 == sender).is_sorted(), "{got:?}");
             }
         }
-        assert_eq!(late.recv_blocking(), Ok(None));
+        assert_eq!(late.recv_blocking(), Err(RecvError::Closed));
         assert!(format!("{late:?}").contains("kept: 0"), "{late:?}");
     });
 }

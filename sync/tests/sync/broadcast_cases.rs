@@ -6,7 +6,8 @@ use std::rc::Rc;
 use futures::poll;
 use pikake::{TimedOut, spawn, timeout_after, yield_now};
 
-use super::{broadcast, watch};
+use super::broadcast::{self, RecvError};
+use super::watch;
 use crate::support::{ms, run};
 
 #[test]
@@ -16,12 +17,12 @@ fn slow_receiver_learns_how_much_it_missed() {
         let mut fast = sender.subscribe();
         for number in 1..=4 {
             assert_eq!(sender.send(number), 2);
-            assert_eq!(fast.recv().await, Ok(Some(number)));
+            assert_eq!(fast.recv().await, Ok(Ok(number)));
         }
         let mut same = slow.resubscribe();
         for receiver in [&mut slow, &mut same] {
-            assert_eq!(receiver.recv().await, Err(broadcast::RecvError::Lagged(2)));
-            assert_eq!(receiver.recv().await, Ok(Some(3)));
+            assert_eq!(receiver.recv().await, Ok(Err(RecvError::Lagged(2))));
+            assert_eq!(receiver.recv().await, Ok(Ok(3)));
         }
         drop(fast);
         assert!(format!("{sender:?}").contains("receivers: 2, kept: 1"), "{sender:?}");
@@ -64,11 +65,12 @@ fn receivers_get_items_sent_after_their_creation() {
         assert_eq!((early.try_recv(), early.try_recv()), (Ok(1), Ok(2)));
         assert_eq!(
             (late.recv().await, late.try_recv()),
-            (Ok(Some(2)), Err(broadcast::TryRecvError::Empty))
+            (Ok(Ok(2)), Err(broadcast::TryRecvError::Empty))
         );
         sender.send(3);
         drop(sender);
-        assert_eq!((late.recv().await, late.recv().await), (Ok(Some(3)), Ok(None)));
+        let ends = (late.recv().await, late.recv().await);
+        assert_eq!(ends, (Ok(Ok(3)), Ok(Err(RecvError::Closed))));
         drop(late);
         assert_eq!(
             (early.try_recv(), early.try_recv()),
@@ -103,13 +105,13 @@ fn every_item_is_dropped_once() {
         drop(first);
         assert_eq!(dropped.take(), 1, "the item that only the first had not received");
         let mut third = second.resubscribe();
-        assert!(second.recv().await.unwrap().is_some());
+        assert!(second.recv().await.unwrap().is_ok());
         assert_eq!(dropped.take(), 1, "a copy");
         assert!(poll!(Box::pin(second.recv())).is_pending());
         drop(sender);
-        assert!(third.recv().await.unwrap().is_some());
+        assert!(third.recv().await.unwrap().is_ok());
         assert_eq!(dropped.take(), 1, "the item itself");
-        assert!(second.recv().await.unwrap().is_none() && third.try_recv().is_err());
+        assert!(second.recv().await.unwrap().is_err() && third.try_recv().is_err());
     });
 }
 
@@ -127,9 +129,33 @@ fn an_interrupted_receiver_misses_nothing() {
         sender.send(1);
         state.send(1);
         drop((wait, change));
-        assert_eq!(receiver.recv().await, Ok(Some(1)));
+        assert_eq!(receiver.recv().await, Ok(Ok(1)));
         assert_eq!((watched.changed().await, watched.get()), (Ok(true), 1));
         assert!(!watched.has_changed());
+    });
+}
+
+/// Code that goes on after missed items, as ported from tokio, ends by an interruption nonetheless.
+#[test]
+fn a_receiver_that_lags_is_cancelled() {
+    run(async {
+        let (sender, mut receiver) = broadcast::channel(1);
+        let task = spawn(async move {
+            let mut seen = Vec::new();
+            loop {
+                match receiver.recv().await.map_err(|why| (seen.clone(), why.is_cancel()))? {
+                    Ok(number) => seen.push(number),
+                    Err(RecvError::Lagged(missed)) => seen.push(missed * 100),
+                    Err(RecvError::Closed) => return Ok::<(), (Vec<u64>, bool)>(()),
+                }
+            }
+        });
+        for number in 1..=3 {
+            sender.send(number);
+        }
+        yield_now().await.unwrap();
+        task.request_cancel("enough");
+        assert_eq!(task.await.unwrap(), Err((vec![200, 3], true)));
     });
 }
 
@@ -145,7 +171,7 @@ fn a_change_wins_over_an_interruption() {
         state.send(1);
         item.request_cancel("enough");
         change.request_cancel("enough");
-        assert_eq!((item.await.unwrap(), change.await.unwrap()), (Ok(Some(1)), Ok(true)));
+        assert_eq!((item.await.unwrap(), change.await.unwrap()), (Ok(Ok(1)), Ok(true)));
     });
 }
 

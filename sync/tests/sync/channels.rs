@@ -6,7 +6,8 @@ use std::rc::Rc;
 use futures::stream::StreamExt;
 use pikake::sync::oneshot::TryRecvError;
 use pikake::sync::{
-    GetError, LifoQueue, NotPut, PriorityQueue, Queue, TryGetError, broadcast, mpsc, oneshot, watch,
+    LifoQueue, NotPut, PriorityQueue, Queue, TryGetError, TryPutError, broadcast, mpsc, oneshot,
+    watch,
 };
 use pikake::{sleep, spawn, timeout_after, yield_now};
 
@@ -72,14 +73,14 @@ fn rendezvous_put_returns_after_the_handover() {
     run(async {
         let queue = Rc::new(Queue::bounded(0));
         assert!(queue.is_full() && queue.is_empty());
-        assert_eq!(queue.try_put(0).unwrap_err().why, NotPut::Full);
+        assert_eq!(queue.try_put(0), Err(TryPutError::Full(0)));
         let putter = spawn({
             let queue = queue.clone();
             async move { queue.put(1).await.unwrap() }
         });
         sleep(ms(5)).await.unwrap();
         assert!(!putter.is_finished() && queue.is_empty() && queue.putting() == 1);
-        assert_eq!(queue.get().await, Ok(1));
+        assert_eq!(queue.get().await, Ok(Some(1)));
         putter.await.unwrap();
 
         let getter = spawn({
@@ -88,8 +89,8 @@ fn rendezvous_put_returns_after_the_handover() {
         });
         yield_now().await.unwrap();
         queue.try_put(2).unwrap();
-        assert_eq!(queue.try_put(3).unwrap_err().item, 3);
-        assert_eq!(getter.await.unwrap(), 2);
+        assert_eq!(queue.try_put(3).unwrap_err().into_item(), 3);
+        assert_eq!(getter.await.unwrap(), Some(2));
     });
 }
 
@@ -97,9 +98,8 @@ fn rendezvous_put_returns_after_the_handover() {
 fn put_after_close_returns_the_item() {
     run(async {
         let queue = Queue::bounded(1);
-        queue.put_timeout(1, ms(5)).await.unwrap();
-        let error = queue.put_timeout(2, ms(5)).await.unwrap_err();
-        assert_eq!((error.item, error.why), (2, NotPut::TimedOut));
+        assert_eq!(queue.put_timeout(1, ms(5)).await, Ok(Ok(())));
+        assert_eq!(queue.put_timeout(2, ms(5)).await, Ok(Err(2)));
         let around = timeout_after(ms(1), queue.put_timeout(3, ms(5))).await;
         assert_eq!(around.unwrap_err(), pikake::TimedOut);
         assert_eq!((queue.len(), queue.putting()), (1, 0));
@@ -144,8 +144,8 @@ fn closed_queue_returns_its_remaining_items() {
             outcomes.push(putter.await.unwrap().map_err(|error| (error.item, error.why)));
         }
         assert_eq!(outcomes, [Ok(()), Ok(()), Err((2, NotPut::Closed))]);
-        assert_eq!((queue.get().await, queue.get().await), (Ok(0), Ok(1)));
-        assert_eq!(queue.get().await, Err(GetError::Closed));
+        assert_eq!((queue.get().await, queue.get().await), (Ok(Some(0)), Ok(Some(1))));
+        assert_eq!(queue.get().await, Ok(None));
 
         let queue: Rc<Queue<u8>> = Rc::new(Queue::unbounded());
         let getter = spawn({
@@ -154,7 +154,7 @@ fn closed_queue_returns_its_remaining_items() {
         });
         yield_now().await.unwrap();
         queue.close();
-        assert_eq!(getter.await.unwrap(), Err(GetError::Closed));
+        assert_eq!(getter.await.unwrap(), Ok(None));
     });
 }
 
@@ -172,7 +172,7 @@ fn granted_items_are_delivered_after_close() {
         });
         yield_now().await.unwrap();
         drop(first);
-        assert_eq!(second.await.unwrap(), (Ok(1), Err(GetError::Closed)));
+        assert_eq!(second.await.unwrap(), (Ok(Some(1)), Ok(None)));
     });
 }
 
@@ -232,7 +232,7 @@ fn receivers_are_streams() {
         assert_eq!(all, [1, 2, 3]);
         assert!(receiver.next().await.is_none());
         let each: Vec<_> = each.by_ref().map(Result::unwrap).collect().await;
-        assert_eq!(each, [1, 2, 3]);
+        assert_eq!(each, [Ok(1), Ok(2), Ok(3)]);
         let states: Vec<_> = watched.map(Result::unwrap).collect().await;
         assert_eq!(states, [3], "those in between were not looked at in time");
     });
@@ -252,18 +252,18 @@ fn a_receiver_may_change_between_streaming_and_receiving() {
 }
 
 #[test]
-fn oneshot_returns_the_item_or_an_error() {
+fn oneshot_returns_the_item_or_none() {
     run(async {
         let (sender, mut receiver) = oneshot::channel();
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
         assert!(timeout_after(ms(1), &mut receiver).await.is_err());
         spawn(async move { sender.send(7).unwrap() }).detach();
-        assert_eq!((&mut receiver).await, Ok(7));
+        assert_eq!((&mut receiver).await, Ok(Some(7)));
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
 
         let (sender, receiver) = oneshot::channel::<u8>();
         spawn(async move { drop(sender) }).detach();
-        assert_eq!(receiver.await, Err(oneshot::RecvError::Closed));
+        assert_eq!(receiver.await, Ok(None));
 
         let (sender, receiver) = oneshot::channel();
         drop(receiver);

@@ -5,46 +5,18 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use futures::stream::StreamExt;
-use pikake::sync::oneshot::RecvError;
 use pikake::sync::{
-    Barrier, Condvar, Event, GetError, Mutex, OnceCell, Promise, PutError, Queue, ReentrantMutex,
-    RwLock, Semaphore, WaitGroup, WaitInterrupted, broadcast, mpsc, oneshot, watch,
+    Barrier, Condvar, Event, Mutex, OnceCell, Promise, PutError, Queue, ReentrantMutex, RwLock,
+    Semaphore, WaitGroup, WaitInterrupted, broadcast, mpsc, oneshot, watch,
 };
 use pikake::testing::interrupt_everywhere;
 use pikake::{Interrupted, Task, shield, sleep, spawn, yield_now};
 
 use crate::support::insist::{A_FEW, Failure, Insistent, a_few_steps, insist_inside, ms};
 
-impl Failure for GetError {
-    fn interruption(&self) -> Option<&Interrupted> {
-        match self {
-            Self::Interrupted(why) => Some(why),
-            _ => None,
-        }
-    }
-}
-
 impl<T> Failure for PutError<T> {
     fn interruption(&self) -> Option<&Interrupted> {
         self.interrupted()
-    }
-}
-
-impl Failure for RecvError {
-    fn interruption(&self) -> Option<&Interrupted> {
-        match self {
-            Self::Interrupted(why) => Some(why),
-            _ => None,
-        }
-    }
-}
-
-impl Failure for broadcast::RecvError {
-    fn interruption(&self) -> Option<&Interrupted> {
-        match self {
-            Self::Interrupted(why) => Some(why),
-            _ => None,
-        }
     }
 }
 
@@ -348,7 +320,7 @@ fn a_bounded_queue_loses_nothing_and_doubles_nothing() {
             });
             let mut got = Vec::new();
             for _ in 0..2 * A_FEW {
-                got.push(insistent.on(|| queue.get()).await);
+                got.extend(insistent.on(|| queue.get()).await);
                 queue.task_done().unwrap();
             }
             insistent.on(async || (&mut other).await).await;
@@ -370,7 +342,7 @@ fn interrupted_put_returns_the_item() {
                         if number % 2 == 0 {
                             a_few_steps().await;
                         }
-                        got.push(queue.get().await.unwrap());
+                        got.extend(queue.get().await.unwrap());
                     }
                     got
                 }
@@ -402,13 +374,14 @@ fn puts_with_a_timeout_give_the_item_back() {
                     let mut got = Vec::new();
                     for _ in 0..2 * A_FEW {
                         a_few_steps().await;
-                        got.push(queue.get().await.unwrap());
+                        got.extend(queue.get().await.unwrap());
                     }
                     got
                 }
             });
             for number in 0..2 * A_FEW {
-                while let Err(error) = queue.put_timeout(number, ms(LONG)).await {
+                while let Err(error) = queue.put_timeout(number, ms(LONG)).await.map(Result::unwrap)
+                {
                     insistent.note(&error);
                     assert_eq!(error.into_item(), number);
                 }
@@ -471,7 +444,7 @@ fn streams_of_all_kinds() {
         while queued < 3 {
             queued = insistent.on(async || stream.next().await.unwrap()).await;
             sent = insistent.on(async || one.next().await.unwrap()).await;
-            told = insistent.on(async || each.next().await.unwrap()).await;
+            told = insistent.on(async || each.next().await.unwrap()).await.unwrap();
         }
         assert_eq!(insistent.on(async || stream.next().await.transpose()).await, None);
         assert_eq!(insistent.on(async || one.next().await.transpose()).await, None);
@@ -501,7 +474,7 @@ fn senders_get_the_item_back() {
                 loop {
                     let sent = match number % 2 {
                         0 => sender.send(number).await,
-                        _ => sender.send_timeout(number, ms(LONG)).await,
+                        _ => sender.send_timeout(number, ms(LONG)).await.map(Result::unwrap),
                     };
                     let Err(error) = sent else { break };
                     insistent.note(&error);
@@ -545,7 +518,7 @@ fn interrupted_getter_leaves_its_item_to_others() {
         let queue = Rc::new(Queue::unbounded());
         let other = || {
             let queue = queue.clone();
-            spawn(async move { queue.get().await.unwrap() })
+            spawn(async move { queue.get().await.unwrap().expect("it is not closed") })
         };
         let giver = spawn({
             let queue = queue.clone();
@@ -570,7 +543,7 @@ fn interrupted_getter_leaves_its_item_to_others() {
     };
     interrupt_everywhere(program, |run| {
         let (_, mine, (one, two), left) = run.output.clone().unwrap();
-        let mine = mine.ok();
+        let mine = mine.ok().flatten();
         let mut got: Vec<_> = [mine, Some(one), Some(two)].into_iter().flatten().collect();
         got.sort_unstable();
         let expected: Vec<_> = (1..=got.len()).collect();
@@ -581,7 +554,7 @@ fn interrupted_getter_leaves_its_item_to_others() {
 
 #[test]
 fn channels_of_all_kinds() {
-    insist_inside((6, 3, Some(2), 9), async |insistent| {
+    insist_inside((6, Some(3), Some(2), 9), async |insistent| {
         let (to_many, mut one) = mpsc::bounded(1);
         let (answer, mut answered) = oneshot::channel();
         let (to_all, mut each) = broadcast::channel(2);
@@ -607,7 +580,7 @@ fn channels_of_all_kinds() {
         }
         let answered = insistent.on(async || (&mut answered).await).await;
         let mut last = None;
-        while let Some(number) = insistent.on(async || each.recv().await).await {
+        while let Ok(number) = insistent.on(async || each.recv().await).await {
             last = Some(number);
         }
         while insistent.on(async || watched.changed().await).await {}

@@ -191,7 +191,7 @@ proptest! {
             let getter = spawn({
                 let (queue, got) = (queue.clone(), got.clone());
                 async move {
-                    while let Ok(item) = queue.get().await {
+                    while let Some(item) = queue.get().await.unwrap() {
                         got.borrow_mut().push(item);
                         if item % 3 == 0 {
                             sleep(ms(1)).await.unwrap();
@@ -227,7 +227,7 @@ proptest! {
             let wait = |number, _| {
                 let (queue, served, got) = (queue.clone(), served.clone(), got.clone());
                 async move {
-                    let Ok(item) = queue.get().await else { return };
+                    let Ok(Some(item)) = queue.get().await else { return };
                     served.borrow_mut().push(number);
                     got.borrow_mut().push(item);
                 }

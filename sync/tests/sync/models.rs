@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use futures::future::join;
-use pikake::sync::{NotPut, Queue, RwLock, Semaphore, TryGetError};
+use pikake::sync::{Queue, RwLock, Semaphore, TryGetError, TryPutError};
 use pikake::{ignore_after, sleep, spawn};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -172,7 +172,7 @@ proptest! {
                             Some(Err(error)) => back.borrow_mut().push(error.item.0),
                             None => {}
                         }
-                    } else if let Some(Ok(item)) = ignore_after(limit, queue.get()).await {
+                    } else if let Some(Ok(Some(item))) = ignore_after(limit, queue.get()).await {
                         got.borrow_mut().push(item.0);
                     } else if let Ok(item) = queue.try_get() {
                         got.borrow_mut().push(item.0);
@@ -219,7 +219,7 @@ proptest! {
                         model.push_back(item);
                     }
                     Err(error) => {
-                        assert_eq!((error.item, error.why), (item, NotPut::Full));
+                        assert_eq!(error, TryPutError::Full(item));
                         assert!(model.len() >= capacity);
                     }
                 },

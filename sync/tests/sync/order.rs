@@ -81,7 +81,7 @@ fn getters_and_putters_proceed_in_order_of_arrival() {
         let getters = order(|number| {
             let (queue, got) = (queue.clone(), got.clone());
             async move {
-                let item = queue.get().await.unwrap();
+                let item = queue.get().await.unwrap().unwrap();
                 got.borrow_mut().push((number, item));
             }
         })
@@ -98,7 +98,7 @@ fn getters_and_putters_proceed_in_order_of_arrival() {
         .await;
         assert_eq!(queue.putting(), MANY - 3);
         for number in 0..MANY {
-            let item = queue.get().await.unwrap();
+            let item = queue.get().await.unwrap().unwrap();
             got.borrow_mut().push((number, item));
         }
         all(putters).await;

@@ -123,7 +123,7 @@ fn putters_proceed_in_order_of_arrival() {
         }
         let two = queue.get().await.unwrap();
         thread.join().unwrap();
-        assert_eq!((one, two), (1, 2));
+        assert_eq!((one, two), (Some(1), Some(2)));
     });
 }
 

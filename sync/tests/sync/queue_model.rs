@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use pikake::sync::{GetError, NotPut, Queue, TryGetError};
+use pikake::sync::{Queue, TryGetError, TryPutError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn program() -> impl Strategy<Value = Vec<Op>> {
 enum Answer {
     Waits,
     Put,
-    Refused(u32, NotPut),
+    Refused(TryPutError<u32>),
     Got(Vec<u32>),
     NotGot(TryGetError),
 }
@@ -161,10 +161,10 @@ impl Model {
 
     fn try_put(&mut self, item: u32) -> Answer {
         if self.is_closed {
-            return Refused(item, NotPut::Closed);
+            return Refused(TryPutError::Closed(item));
         }
         if self.putting() > 0 || !self.has_room() {
-            return Refused(item, NotPut::Full);
+            return Refused(TryPutError::Full(item));
         }
         self.items.push_back(item);
         self.settle();
@@ -214,7 +214,7 @@ impl Model {
 
     fn put(&mut self, item: u32) -> Answer {
         match self.try_put(item) {
-            Refused(item, NotPut::Full) => {
+            Refused(TryPutError::Full(item)) => {
                 self.waits.push(Some(Wait::Room(item)));
                 Waits
             }
@@ -229,7 +229,7 @@ impl Model {
                 return Waits;
             }
             Wait::TakenIn => Put,
-            Wait::Back(item) => Refused(item, NotPut::Closed),
+            Wait::Back(item) => Refused(TryPutError::Closed(item)),
             Wait::Promised { all } => match self.items.pop_front() {
                 None => NotGot(TryGetError::Closed),
                 Some(item) => {
@@ -281,16 +281,15 @@ impl Waiting<'_> {
 async fn put(queue: &Queue<u32>, item: u32) -> Answer {
     match queue.put(item).await {
         Ok(()) => Put,
-        Err(error) => Refused(error.item, error.why),
+        Err(closed) => Refused(TryPutError::Closed(closed.item)),
     }
 }
 
 async fn get(queue: &Queue<u32>, all: bool) -> Answer {
-    let got = if all { queue.pop_all().await } else { queue.get().await.map(|item| vec![item]) };
-    match got {
-        Ok(items) => Got(items),
-        Err(GetError::Closed) => NotGot(TryGetError::Closed),
-        Err(error) => panic!("{error}"),
+    let got = if all { queue.pop_all().await } else { queue.get().await.map(Vec::from_iter) };
+    match got.unwrap() {
+        items if items.is_empty() => NotGot(TryGetError::Closed),
+        items => Got(items),
     }
 }
 
@@ -299,7 +298,7 @@ fn try_get(queue: &Queue<u32>) -> Answer {
 }
 
 fn try_put(queue: &Queue<u32>, item: u32) -> Answer {
-    queue.try_put(item).map_or_else(|error| Refused(error.item, error.why), |()| Put)
+    queue.try_put(item).map_or_else(Refused, |()| Put)
 }
 
 /// The waits of the real queue, with the numbers that they have in the model.
@@ -406,7 +405,7 @@ impl Totals {
     fn note(&mut self, item: Option<u32>, answer: Answer) {
         match answer {
             Put => self.put.extend(item),
-            Refused(item, _) => self.refused.push(item),
+            Refused(back) => self.refused.push(back.into_item()),
             Got(items) => self.got.extend(items),
             Waits | NotGot(_) => {}
         }

@@ -42,7 +42,8 @@ fn two_kernels_and_a_thread_receive_every_item() {
                             .map(|_| {
                                 let mut receiver = receiver.resubscribe();
                                 spawn(async move {
-                                    let items = receiver.stream().map(Result::unwrap);
+                                    let items = receiver.stream().map(|item| item.unwrap());
+                                    let items = items.map(Result::unwrap);
                                     items.collect::<Vec<_>>().await
                                 })
                             })
@@ -63,13 +64,13 @@ fn two_kernels_and_a_thread_receive_every_item() {
             sender
         });
         for number in 0..ITEMS {
-            assert_eq!(receiver.recv_blocking(), Ok(Some(number)));
+            assert_eq!(receiver.recv_blocking(), Ok(number));
         }
         let sender = sending.join().unwrap();
         let error = receiver.recv_blocking_timeout(ms(1));
         assert_eq!(error, Err(broadcast::TryRecvError::Empty));
         drop(sender);
-        assert_eq!(receiver.recv_blocking(), Ok(None));
+        assert_eq!(receiver.recv_blocking(), Err(broadcast::RecvError::Closed));
         kernels.into_iter().for_each(|kernel| kernel.join().unwrap());
     });
 }
@@ -176,7 +177,7 @@ fn a_wait_costs_one_message_however_much_is_sent() {
                 (to_all, state)
             });
             let _senders = sending.join().unwrap();
-            assert_eq!(tasks.0.await.unwrap(), Ok(Some(0)));
+            assert_eq!(tasks.0.await.unwrap(), Ok(Ok(0)));
             assert_eq!(tasks.1.await.unwrap(), Ok(true));
             assert_eq!(messages() - before, 2);
         });

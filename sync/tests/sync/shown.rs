@@ -8,9 +8,9 @@ use std::rc::Rc;
 use futures::future::join;
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::sync::{
-    Barrier, BelowZero, Condvar, Event, Local, Mutex, NotPut, NothingToDo, OnceCell, Promise,
-    Queue, ReentrantMutex, RwLock, Semaphore, TryGetError, WaitGroup, broadcast, mpsc, oneshot,
-    watch,
+    Barrier, BelowZero, Condvar, Event, Local, Mutex, NothingToDo, OnceCell, Promise, Queue,
+    ReentrantMutex, RwLock, Semaphore, TryGetError, TryPutError, WaitGroup, broadcast, mpsc,
+    oneshot, watch,
 };
 use pikake::time::{Clock, Ticks, elapsed_since};
 use pikake::{Kernel, shield, sleep, spawn, timeout_after, yield_now};
@@ -103,11 +103,11 @@ fn misuse_returns_an_error() {
     let queue = Queue::bounded(1);
     assert_eq!(queue.task_done(), Err(NothingToDo));
     queue.try_put(1).unwrap();
-    assert_eq!(queue.try_put(2).unwrap_err().why, NotPut::Full);
+    assert_eq!(queue.try_put(2), Err(TryPutError::Full(2)));
     queue.task_done().unwrap();
     assert_eq!(queue.task_done(), Err(NothingToDo));
     queue.close();
-    assert_eq!(queue.try_put(2).unwrap_err().why, NotPut::Closed);
+    assert_eq!(queue.try_put(2), Err(TryPutError::Closed(2)));
     assert_eq!(queue.try_get(), Ok(1));
     assert_eq!(queue.try_get(), Err(TryGetError::Closed));
 

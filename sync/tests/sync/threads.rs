@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::stream::StreamExt;
 use pikake::sync::shared::{Event, Mutex, Queue, bounded_channel, unbounded_channel};
-use pikake::sync::{GetError, NotPut, TryGetError};
+use pikake::sync::{NotPut, TryGetError, TryPutError};
 use pikake::testing::Injector;
 use pikake::{Kernel, TimedOut, sleep, spawn, timeout_after, yield_now};
 
@@ -50,7 +50,7 @@ fn thread_produces_and_joins_while_task_consumes() {
         });
         let got = pikake::run(async {
             let mut got = Vec::new();
-            while let Ok(item) = queue.get().await {
+            while let Some(item) = queue.get().await.unwrap() {
                 got.push(item);
                 queue.task_done().unwrap();
             }
@@ -105,8 +105,8 @@ fn timed_out_gets_lose_no_item() {
             let mut got = Vec::new();
             loop {
                 match timeout_after(Duration::from_micros(100), queue.get()).await {
-                    Ok(Ok(item)) => got.push(item),
-                    Ok(Err(GetError::Closed)) => return got,
+                    Ok(Ok(Some(item))) => got.push(item),
+                    Ok(Ok(None)) => return got,
                     Ok(Err(error)) => panic!("{error}"),
                     Err(TimedOut) => {}
                 }
@@ -122,9 +122,8 @@ fn timed_out_put_returns_the_item() {
     within(|| {
         let queue = Queue::bounded(1);
         queue.try_put(1).unwrap();
-        let error = queue.put_blocking_timeout(2, ms(1)).unwrap_err();
-        assert_eq!((error.item, error.why), (2, NotPut::TimedOut));
-        assert_eq!(queue.try_put(3).unwrap_err().why, NotPut::Full);
+        assert_eq!(queue.put_blocking_timeout(2, ms(1)), Err(TryPutError::Full(2)));
+        assert_eq!(queue.try_put(3), Err(TryPutError::Full(3)));
         pikake::run(async {
             let mut back = None;
             let put = async {
@@ -152,7 +151,7 @@ fn three_kernels_get_each_item_once() {
                 thread::spawn(move || {
                     pikake::run(async {
                         let mut got = Vec::new();
-                        while let Ok(item) = queue.get().await {
+                        while let Some(item) = queue.get().await.unwrap() {
                             got.push(item);
                         }
                         got
@@ -250,7 +249,7 @@ fn tasks_and_threads_proceed_in_order_of_arrival() {
                     let queue = queue.clone();
                     move || match number % 2 {
                         0 => queue.get_blocking().unwrap(),
-                        _ => pikake::run(async { queue.get().await.unwrap() }),
+                        _ => pikake::run(async { queue.get().await.unwrap().unwrap() }),
                     }
                 });
                 until_waiting(number + 1);
@@ -307,7 +306,7 @@ fn interrupted_shared_queue_loses_nothing() {
                 insistent.note(&error);
                 item = error.into_item();
             }
-            got.push(insistent.on(|| back.get()).await);
+            got.extend(insistent.on(|| back.get()).await);
         }
         there.close();
         echo.join().unwrap();
@@ -340,7 +339,7 @@ fn random_calls_from_threads_and_tasks_lose_nothing() {
                             while let Err(error) =
                                 queue.put_blocking_timeout(item, Duration::from_micros(20))
                             {
-                                item = error.item;
+                                item = error.into_item();
                             }
                         }
                     }
@@ -370,7 +369,7 @@ fn random_calls_from_threads_and_tasks_lose_nothing() {
                         let mut got = 0;
                         while got < EACH {
                             let item = timeout_after(Duration::from_micros(20), queue.get()).await;
-                            if let Ok(Ok(item)) = item {
+                            if let Ok(Ok(Some(item))) = item {
                                 got += 1;
                                 let mut tally = tally.lock().await.unwrap();
                                 tally.0 += 1;

@@ -107,7 +107,7 @@ fn a_branch_that_is_always_ready_starves_none() {
         while got.len() < 50 {
             select! {
                 _ = ready(()) => others += 1,
-                number = queue.get() => got.push(number.unwrap()),
+                number = queue.get() => got.extend(number.unwrap()),
             }
         }
         assert_eq!(got, (0..50).collect::<Vec<_>>());
@@ -126,7 +126,7 @@ fn a_tick_that_is_due_is_not_starved() {
         while got < 1_000 {
             select! {
                 number = queue.get() => {
-                    assert_eq!(number, Ok(got));
+                    assert_eq!(number, Ok(Some(got)));
                     got += 1;
                     sleep(ms(1)).await.unwrap();
                 }
@@ -269,7 +269,7 @@ fn expressions_leave_loops_and_functions() {
         let mut sum = 0;
         let last = 'numbers: loop {
             select! {
-                number = queue.get() => match number.unwrap()? {
+                number = queue.get() => match number.unwrap().unwrap()? {
                     0 => break 'numbers sum,
                     1 => continue,
                     100 => return Ok(100),
@@ -568,7 +568,7 @@ fn an_interrupted_loop_loses_nothing() {
             while got.len() < MESSAGES as usize {
                 select! {
                     number = queue.get() => match number {
-                        Ok(number) => got.push(number),
+                        Ok(number) => got.extend(number),
                         Err(_) => told += 1,
                     },
                     tick = interval.tick() => told += u32::from(tick.is_err()),

@@ -400,11 +400,11 @@ impl Hub {
     ) -> Result<Answer, Error> {
         let limit = self.options.blocked_deadline.max(self.options.connect_timeout);
         match timeout_after(limit, receiver).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(oneshot::RecvError::Interrupted(why))) => Err(why.into()),
-            Ok(Err(_)) => Err(self
+            Ok(Ok(Some(result))) => result,
+            Ok(Ok(None)) => Err(self
                 .closed()
                 .unwrap_or_else(|| Error::ConnectionLost("before the broker replied".to_owned()))),
+            Ok(Err(why)) => Err(why.into()),
             Err(_) => Err(Error::Unavailable(format!("no answer within {limit:?}"))),
         }
     }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pikake_sync::Event;
-use pikake_sync::oneshot::{self, RecvError};
+use pikake_sync::oneshot;
 use pikake_traps::{Builder, Interrupted, TaskRef, TimedOut, timeout_after};
 
 use crate::batch::RunBatch;
@@ -214,8 +214,10 @@ impl Run {
         batch.changed.set();
         loop {
             match (&mut answered).await {
-                Ok(ended) => return ended,
-                Err(RecvError::Interrupted(_)) => {
+                Ok(Some(ended)) => return ended,
+                // The batch was interrupted before its function began.
+                Ok(None) => return Ended::Interrupted,
+                Err(_) => {
                     let reason = self.worker.running.cancel_reason(self.key);
                     if reason == Some(CancelReason::Revoked) && member.has_others() {
                         return Ended::Interrupted;
@@ -225,8 +227,6 @@ impl Run {
                     }
                     batch.look();
                 }
-                // The batch was interrupted before its function began.
-                Err(_) => return Ended::Interrupted,
             }
         }
     }

@@ -178,7 +178,7 @@ impl Door {
     }
 
     pub(crate) async fn play(&self, greeting: impl Into<Vec<u8>>) -> Peer {
-        let stream = self.0.get().await.unwrap();
+        let stream = self.0.get().await.unwrap().unwrap();
         Peer::open(stream, PacketOptions::new().greeting(greeting)).await
     }
 
@@ -186,7 +186,7 @@ impl Door {
     pub(crate) fn serve(&self, keeper: &Keeper, server: impl Fn() -> Server + 'static) {
         let (door, keeper) = (self.clone(), keeper.clone());
         spawn(async move {
-            while let Ok(stream) = door.0.get().await {
+            while let Ok(Some(stream)) = door.0.get().await {
                 let server = server().add(ShopServer::new(keeper.clone()));
                 spawn(server.serve_connection(stream)).detach();
             }

@@ -39,7 +39,7 @@ impl Pool {
 
     /// A query. A connection on which it was given up is replaced: the answer may yet come.
     async fn query(&self, bug: bool) -> io::Result<()> {
-        let stream = self.0.get().await.map_err(io::Error::other)?;
+        let stream = self.0.get().await?.expect("it is not closed");
         let asked = timeout_after(LIMIT, async {
             stream.write_all(b"?").await?;
             stream.read_exact(&mut [0]).await?;

@@ -232,14 +232,12 @@ impl Future for Confirm {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| match received {
-            Ok(result) => result.map(|epoch| self.epoch = Some(epoch)),
-            Err(oneshot::RecvError::Interrupted(why)) => {
-                Err(PublishError::Interrupted { why, message: None })
-            }
-            Err(_) => {
+            Ok(Some(result)) => result.map(|epoch| self.epoch = Some(epoch)),
+            Ok(None) => {
                 let error = self.channel.closed().unwrap_or(Error::Closed);
                 Err(PublishError::Closed { error, message: None })
             }
+            Err(why) => Err(PublishError::Interrupted { why, message: None }),
         })
     }
 }

@@ -278,7 +278,7 @@ impl Hub {
         receiver: oneshot::Receiver<Result<Answer, Error>>,
     ) -> Result<Answer, Error> {
         match timeout_after(self.options.connect_timeout, receiver).await {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok(Some(answer))) => answer,
             _ => Err(Error::ConnectionLost("during recovery".to_owned())),
         }
     }
