@@ -13,6 +13,7 @@
 //! | | one outcome after the other | [`TaskGroup::next_done`] |
 //! | | the end of all members | [`TaskGroup::cancel_all`] |
 //! | a period | ticks at a fixed rate | [`interval`] |
+//! | a stream, a receiver, a generator | the next item, or none for now | [`next_timeout`] |
 //! | a task | values of its own | [`TaskLocal`] |
 //! | an object whose methods block | to call them | [`ThreadProxy`] |
 //! | code that blocks | its result | [`run_in_thread`], [`run_in_thread_with`] |
@@ -69,6 +70,7 @@ mod interval;
 mod local;
 mod member;
 mod members;
+mod next_timeout;
 mod ordered;
 mod parallel;
 mod policy;
@@ -85,6 +87,7 @@ pub use group::{Done, TaskGroup};
 pub use interval::{Interval, MissedTicks, interval, interval_at};
 pub use local::{LocalError, TaskLocal};
 pub use member::Member;
+pub use next_timeout::{NextTimeout, next_timeout};
 pub use ordered::{OrderedMap, ordered_map};
 pub use parallel::{Outcomes, in_parallel};
 pub use proxy::ThreadProxy;

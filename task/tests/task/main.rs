@@ -11,4 +11,5 @@ mod intervals;
 mod locals;
 mod proxy;
 mod select;
+mod streams;
 mod threads;
