@@ -98,6 +98,7 @@
 //! | do something again and again | [`interval`] |
 //! | wait for the first of several futures | [`select!`] |
 //! | limit how long a future may take | [`timeout_after`]; to keep its output: [`timed`]; to get an `Option`: [`ignore_after`] |
+//! | get one error of a result within results | [`Flatten`] |
 //! | wait a while for the next item of a stream, a channel, a generator | [`next_timeout`] |
 //! | keep a future from being interrupted | [`shield`] |
 //! | start a task, and join or cancel it | [`spawn`], [`Task`]; with a name, or at once: [`task::Builder`] |
@@ -199,7 +200,9 @@ pub use pikake_macros::job;
 #[cfg(feature = "rpc")]
 pub use pikake_macros::service;
 pub use pikake_macros::{main, sim, test};
-pub use pikake_task::{TaskGroup, interval, interval_at, next_timeout, task_group, try_task_group};
+pub use pikake_task::{
+    Flatten, TaskGroup, interval, interval_at, next_timeout, task_group, try_task_group,
+};
 pub use pikake_traps::{
     Bound, Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut,
     check_interrupt, current, future_wait, ignore_after, now, on_kernels, pending_interrupt,

@@ -4,7 +4,9 @@ use std::io;
 
 use pikake::net::interruption;
 use pikake::task::run_in_thread;
-use pikake::{Interrupted, TaskError, TimedOut, ignore_after, sleep, spawn, timed, timeout_after};
+use pikake::{
+    Flatten, Interrupted, TaskError, TimedOut, ignore_after, sleep, spawn, timed, timeout_after,
+};
 
 use crate::support::{ms, run};
 
@@ -64,11 +66,33 @@ fn an_interrupted_join_names_its_interruption() {
 async fn number(text: &'static str) -> io::Result<u32> {
     let parse = || text.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
     sleep(ms(1)).await?;
-    let number: u32 = spawn(async move { parse() }).await??;
-    let again = run_in_thread(move || text.parse::<u32>().map_err(io::Error::other)).await??;
-    assert_eq!(number, again);
+    let number: u32 = timeout_after(ms(5), spawn(async move { parse() })).await.flatten()?;
+    let again = run_in_thread(move || text.parse::<u32>().map_err(io::Error::other)).await;
+    assert_eq!(number, again.flatten()?);
     timeout_after(ms(5), async { sleep(ms(1)).await }).await??;
     Ok(number)
+}
+
+/// The first error from the outside, as the innermost one.
+#[test]
+fn results_in_results_become_one() {
+    run(async {
+        let slow = async || {
+            sleep(ms(9)).await?;
+            io::Result::Ok(1)
+        };
+        assert_eq!(timeout_after(ms(10), slow()).await.flatten().unwrap(), 1);
+        let late = timeout_after(ms(5), slow()).await.flatten().unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        assert!(interruption(&late).is_none(), "the deadline was this task's own");
+        let cancelled = spawn(slow());
+        cancelled.request_cancel("enough");
+        let joined = timeout_after(ms(5), cancelled).await.flatten().unwrap_err();
+        assert!(joined.get_ref().is_some_and(|error| error.is::<TaskError>()));
+        let failed = spawn(async { Err::<(), _>(io::Error::from(io::ErrorKind::NotFound)) });
+        let failed = timeout_after(ms(5), failed).await.flatten().unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::NotFound);
+    });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use pikake::net::{TcpListener, TcpStream, serve};
 use pikake::sim::{Cause, Sim};
 use pikake::sync::oneshot;
 use pikake::thread::run_in_thread;
-use pikake::{spawn, timeout_after};
+use pikake::{Flatten, spawn, timeout_after};
 
 const REQUESTS: u8 = 10;
 /// Far longer than any reply takes.
@@ -76,7 +76,7 @@ fn world(sim: &mut Sim, bug: bool) {
         let receiver = spawn(async move { receiving.receive().await });
         for request in 0..REQUESTS {
             let reply = timeout_after(PATIENCE, client.call(bug)).await;
-            assert_eq!(reply.map_err(io::Error::other)??, request * 2);
+            assert_eq!(reply.flatten()?, request * 2);
         }
         receiver.cancel().await.map(drop).map_err(io::Error::other)
     });
