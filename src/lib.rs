@@ -432,6 +432,12 @@ mod book {
     #[doc = include_str!("../docs/rpc.md")]
     mod rpc {}
 
+    #[doc = include_str!("../docs/retry.md")]
+    mod retry {}
+
+    #[doc = include_str!("../docs/shutdown.md")]
+    mod shutdown {}
+
     #[doc = include_str!("../docs/tokio.md")]
     mod tokio {}
 }

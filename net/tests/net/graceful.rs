@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use pikake::net::{
     BACKLOG_WAIT, Closing, Ended, Farewell, Listener, ListenerFailed, MemoryStream, Patience, Read,
-    TcpListener, TcpStream, Write, serve_until,
+    TcpListener, TcpStream, Write, interruption, serve, serve_until,
 };
 use pikake::testing::interrupt_everywhere;
 use pikake::time::{elapsed_since, now};
@@ -133,6 +133,41 @@ fn an_idle_server_ends_at_once() {
         let _clients = [door.connect(1), door.connect(2), door.connect(3)];
         let farewell = serve_until(door.clone(), 2, closing, PATIENCE, handle).await.unwrap();
         assert_eq!((farewell.handled, door.0.clients.borrow().len()), (2, 1));
+    });
+}
+
+/// The bytes of a reply that reach a client, if the server's task is cancelled in its middle.
+async fn received<F: Future + 'static>(door: Door, server: F) -> (usize, F::Output) {
+    let client = door.connect(1);
+    let server = spawn(server);
+    let (mut count, mut buffer) = (0, [0; 1000]);
+    loop {
+        match client.read(&mut buffer).await {
+            Ok(0) | Err(_) => return (count, server.await.unwrap()),
+            Ok(length) => count += length,
+        }
+        if (1_000_000..1_000_100).contains(&count) {
+            server.request_cancel("SIGTERM");
+            sleep(ms(10)).await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_reply_under_way_is_finished() {
+    const REPLY: usize = 5_000_000;
+    let reply = async |stream: MemoryStream, _| drop(stream.write_all(&vec![b'x'; REPLY]).await);
+    run(async {
+        let door = Door::default();
+        let server = serve_until(door.clone(), 100, Closing::new(), PATIENCE, reply);
+        let (count, farewell) = received(door, server).await;
+        assert_eq!(count, REPLY);
+        assert!(farewell.unwrap().is_clean());
+
+        let door = Door::default();
+        let (count, cancelled) = received(door.clone(), serve(door, 100, reply)).await;
+        assert!((1_000_000..REPLY).contains(&count), "cut after {count} bytes");
+        assert!(interruption(&cancelled.unwrap_err()).is_some());
     });
 }
 

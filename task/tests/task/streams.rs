@@ -151,6 +151,22 @@ fn a_passed_deadline_leaves_the_parked_wait_alone() {
     });
 }
 
+/// A wait that was polled inside a scope returns the scope's cause once, also if another wait has
+/// returned it and the stream is polled only later.
+#[test]
+fn a_wait_of_the_scope_returns_the_passed_deadline() {
+    run(async {
+        let mut numbers = numbers(1);
+        let scope = timed(ms(10), async {
+            assert_eq!(next_timeout(ms(5), &mut numbers).await, Err(TimedOut));
+            assert!(sleep(ms(100)).await.unwrap_err().is_timeout());
+            next_timeout(ms(60), &mut numbers).await
+        });
+        let item = scope.await.output.unwrap().unwrap().unwrap();
+        assert!(item.unwrap_err().is_timeout());
+    });
+}
+
 /// A deadline inside the generator passes while nothing polls it.
 #[test]
 fn a_deadline_inside_a_generator_is_its_own() {
