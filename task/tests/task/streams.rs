@@ -6,11 +6,13 @@ use std::rc::Rc;
 
 use async_stream::try_stream;
 use futures::stream::{FuturesUnordered, Stream, StreamExt};
-use pikake::net::{BufReader, MemoryStream, UnixStream, Write};
+use pikake::net::{BufReader, MemoryStream, TcpListener, TcpStream, UnixStream, Write};
 use pikake::sync::{Queue, broadcast, mpsc};
 use pikake::testing::interrupt_everywhere;
 use pikake::time::Instant;
-use pikake::{Interrupted, TimedOut, next_timeout, sleep, spawn, timed, timeout_after, yield_now};
+use pikake::{
+    Flatten, Interrupted, TimedOut, next_timeout, sleep, spawn, timed, timeout_after, yield_now,
+};
 
 use crate::support::{ms, run};
 
@@ -305,4 +307,38 @@ fn a_subscription_survives_every_interruption() {
             false => assert_eq!(read, ["one", "two"]),
         }
     });
+}
+
+/// The same over a network, in whatever order the tasks run.
+#[pikake::sim(seeds = 20)]
+async fn a_subscription_outlives_quiet_times() -> std::io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let reader = BufReader::new(TcpStream::connect(listener.local_addr()?).await?);
+    let publisher = spawn(async move {
+        let (stream, _) = listener.accept().await?;
+        for number in 1..=3 {
+            sleep(ms(25)).await?;
+            stream.write_all(format!("{number}\n").as_bytes()).await?;
+        }
+        std::io::Result::Ok(())
+    });
+    let mut lines = pin!(try_stream! {
+        while let Some(line) = reader.read_line().await? {
+            yield line;
+        }
+    });
+    let (mut read, mut quiet) = (Vec::new(), 0);
+    loop {
+        let next: Result<Option<std::io::Result<String>>, TimedOut> =
+            next_timeout(ms(10), &mut lines).await;
+        match next {
+            Ok(Some(line)) => read.push(line?),
+            Ok(None) => break,
+            Err(TimedOut) => quiet += 1,
+        }
+    }
+    publisher.await.flatten()?;
+    assert_eq!(read, ["1", "2", "3"]);
+    assert!(quiet >= 6, "{quiet}");
+    Ok(())
 }
