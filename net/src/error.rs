@@ -15,8 +15,10 @@ use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 
 /// The interruption that caused an error, if there is one.
 ///
-/// Searches the error and all its sources. The cancel of a task that was joined is no interruption
-/// of the joiner: an error made from [`TaskError::Cancelled`] has none.
+/// Searches an error of any type and all its sources: an [`Interrupted`] itself, an [`io::Error`],
+/// an error that has one of these as its source. A boxed error is passed as `&*error`, an
+/// `anyhow::Error` as `error.as_ref()`. The cancel of a task that was joined is no interruption of
+/// the joiner: an error made from [`TaskError::Cancelled`] has none.
 ///
 /// # Examples
 ///
@@ -27,10 +29,32 @@ use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 ///
 /// let error = io::Error::from(Interrupted::cancelled("stop"));
 /// assert_eq!(interruption(&error).and_then(Interrupted::reason), Some("stop"));
-/// assert!(interruption(&io::ErrorKind::TimedOut.into()).is_none());
+/// assert!(interruption(&io::Error::from(io::ErrorKind::TimedOut)).is_none());
 /// ```
-pub fn interruption(error: &io::Error) -> Option<&Interrupted> {
-    let mut at: &(dyn Error + 'static) = error;
+///
+/// A server that logs the errors of its connections, and not that it was stopped:
+///
+/// ```
+/// use pikake::net::{TcpStream, interruption};
+/// use std::error::Error;
+///
+/// async fn header(stream: &TcpStream) -> Result<[u8; 4], Box<dyn Error + Send + Sync>> {
+///     let mut header = [0; 4];
+///     stream.read_exact(&mut header).await?;
+///     Ok(header)
+/// }
+///
+/// async fn connection(stream: TcpStream) {
+///     match header(&stream).await {
+///         Ok(header) => println!("{header:?}"),
+///         Err(error) if interruption(&*error).is_some() => {}
+///         Err(error) => eprintln!("a connection failed: {error}"),
+///     }
+/// }
+/// # drop(connection);
+/// ```
+pub fn interruption<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Interrupted> {
+    let mut at = error;
     loop {
         if let Some(interrupted) = at.downcast_ref() {
             return Some(interrupted);

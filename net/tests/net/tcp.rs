@@ -1,5 +1,7 @@
 //! TCP over the real loopback: streams, listeners, addresses, and misbehaving peers.
 
+use std::error::Error;
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::rc::Rc;
@@ -10,7 +12,7 @@ use pikake::net::{
     AddressErrors, ReadExactError, TcpListener, TcpStream, WriteAllError, interruption,
 };
 use pikake::traps::{Closed, Direction, ResourceBusy};
-use pikake::{TimedOut, spawn, timeout_after, yield_now};
+use pikake::{Interrupted, TaskError, TimedOut, spawn, timeout_after, yield_now};
 
 const LOOPBACK: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -459,4 +461,34 @@ fn a_stream_outlives_its_kernel_and_is_closed() {
 #[should_panic(expected = "needs a pikake kernel")]
 fn a_socket_outside_a_kernel_is_a_panic() {
     drop(TcpListener::from_std(std::net::TcpListener::bind("127.0.0.1:0").unwrap()));
+}
+
+#[test]
+fn interruption_is_found_in_an_error_of_any_type() {
+    #[derive(Debug)]
+    struct Failed(Box<dyn Error + Send + Sync>);
+
+    impl fmt::Display for Failed {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("failed")
+        }
+    }
+
+    impl Error for Failed {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&*self.0)
+        }
+    }
+
+    let stop = Interrupted::cancelled("stop");
+    let reason = |error: &(dyn Error + 'static)| interruption(error).and_then(|why| why.reason());
+    assert_eq!(reason(&stop), Some("stop"));
+    let own = Failed(stop.clone().into());
+    assert_eq!(reason(&own), Some("stop"));
+    let boxed: Box<dyn Error + Send + Sync> = io::Error::other(own).into();
+    assert_eq!(reason(&*Failed(boxed).0), Some("stop"));
+    assert_eq!(reason(&Failed(TaskError::Interrupted(stop.clone()).into())), Some("stop"));
+    // A task that was joined ended by it, and not the joiner.
+    assert_eq!(reason(&Failed(TaskError::Cancelled(stop).into())), None);
+    assert_eq!(reason(&Failed("another".into())), None);
 }

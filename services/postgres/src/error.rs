@@ -96,7 +96,7 @@ impl Error {
     /// An error that happened while connecting or while a statement ran.
     pub(crate) fn from_driver(error: tokio_postgres::Error, fate: Fate) -> Self {
         let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        match io.and_then(pikake_net::interruption) {
+        match io.and_then(|io| pikake_net::interruption(io)) {
             Some(why) => Self::Interrupted { why: why.clone(), fate },
             None if error.is_closed() => Self::Lost { why: None, fate },
             // A statement that cannot be encoded is not sent.

@@ -117,16 +117,7 @@ impl Error {
 
     /// The interruption that ended the wait, if one did.
     pub fn interruption(&self) -> Option<&Interrupted> {
-        let mut at: &(dyn StdError + 'static) = self.0.source.as_deref()?;
-        loop {
-            if let Some(interrupted) = at.downcast_ref() {
-                return Some(interrupted);
-            }
-            at = match at.downcast_ref::<io::Error>() {
-                Some(error) => error.get_ref()?,
-                None => at.source()?,
-            };
-        }
+        pikake_net::interruption(self.0.source.as_deref()?)
     }
 }
 
