@@ -446,6 +446,7 @@ mod book {
 #[doc(hidden)]
 pub mod __macros {
     use std::future::Future;
+    use std::time::Duration;
 
     use pikake_kernel::{fresh_kernel, run_on};
     #[cfg(feature = "log-to-stderr")]
@@ -462,7 +463,8 @@ pub mod __macros {
     /// Runs a test.
     #[track_caller]
     pub fn run_test<F: Future>(name: &str, future: F) -> F::Output {
-        run_on(fresh_kernel(Kernel::builder().name(name)), future)
+        let builder = Kernel::builder().name(name).cleanup_limit(Some(Duration::MAX));
+        run_on(fresh_kernel(builder), future)
     }
 
     /// Runs a program.

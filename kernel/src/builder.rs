@@ -59,6 +59,7 @@ pub(crate) struct Settings {
     shutdown_grace: Duration,
     foreign_grace: Duration,
     slow_cleanup: Duration,
+    cleanup_limit: Option<Duration>,
     helper_threads: usize,
     helper_idle_exit: Duration,
     peers: Option<Peers>,
@@ -76,6 +77,7 @@ impl Default for Settings {
             shutdown_grace: SHUTDOWN_GRACE,
             foreign_grace: FOREIGN_GRACE,
             slow_cleanup: SLOW_CLEANUP,
+            cleanup_limit: None,
             helper_threads: HELPER_THREADS,
             helper_idle_exit: HELPER_IDLE_EXIT,
             peers: None,
@@ -97,7 +99,13 @@ impl Settings {
         Graces {
             foreign: rate.ticks_ceil(self.foreign_grace),
             report: rate.ticks_ceil(self.slow_cleanup),
+            cleanup_limit: self.cleanup_limit.map(|limit| rate.ticks_ceil(limit)),
         }
+    }
+
+    /// Whether the kernel stops when a task has swallowed an interruption.
+    pub(crate) fn stops_if_swallowed(&self) -> bool {
+        self.cleanup_limit.is_some()
     }
 
     pub(crate) fn poll_every_steps(&self) -> u32 {
@@ -232,6 +240,38 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// The default is [`SLOW_CLEANUP`].
     pub fn slow_cleanup(mut self, length: Duration) -> Self {
         self.settings.slow_cleanup = length;
+        self
+    }
+
+    /// Makes it a failure that a task [swallows](pikake_traps::Swallowed) an interruption: the
+    /// kernel stops, and [`run`](crate::Kernel::run) panics with the task and both places. So does
+    /// a task that goes on for longer than the limit after it caught an interruption, unless it is
+    /// inside a shield then; [`Duration::MAX`] is no limit.
+    ///
+    /// The default is `None`. For tests: `#[pikake::test]` has no limit, and the simulator one of
+    /// virtual time.
+    ///
+    /// # Examples
+    ///
+    /// ```should_panic
+    /// use pikake::{Kernel, sleep, spawn, yield_now};
+    /// use std::time::Duration;
+    ///
+    /// let kernel = Kernel::builder().cleanup_limit(Some(Duration::MAX)).build().unwrap();
+    /// kernel.run(async {
+    ///     let task = spawn(async {
+    ///         loop {
+    ///             if let Err(error) = sleep(Duration::from_secs(1)).await {
+    ///                 println!("log and continue: {error}");
+    ///             }
+    ///         }
+    ///     });
+    ///     yield_now().await.unwrap();
+    ///     task.cancel().await.unwrap(); // never returns, in a kernel without this setting
+    /// });
+    /// ```
+    pub fn cleanup_limit(mut self, limit: Option<Duration>) -> Self {
+        self.settings.cleanup_limit = limit;
         self
     }
 

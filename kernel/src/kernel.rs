@@ -11,7 +11,9 @@ use std::rc::Rc;
 
 use pikake_time::{Clock, SystemClock};
 use pikake_traps::door::{self, NestedRun, Registration};
-use pikake_traps::{Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, borrowing};
+use pikake_traps::{
+    Home, Interrupted, KernelHandle, Swallowed, TaskError, TaskRef, TrapHandler, borrowing,
+};
 
 use crate::builder::Builder;
 use crate::driver::{Driver, HelperThreads};
@@ -101,15 +103,33 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// # Panics
     ///
     /// With the main task's panic. When the kernel was stopped, or the main task cancelled, before
-    /// it returned. Inside a running kernel on the same thread. When the system's readiness queue
+    /// it returned. When a task has swallowed an interruption, if the kernel has a
+    /// [`cleanup_limit`](Builder::cleanup_limit). Inside a running kernel on the same thread. When the system's readiness queue
     /// fails.
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         match self.try_run(future) {
             Ok(output) => output,
             Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
-            Err(error) => panic!("the main task gave no value: {error}"),
+            Err(error) => {
+                self.assert_none_swallowed();
+                panic!("the main task gave no value: {error}")
+            }
         }
+    }
+
+    /// Panics if a task has swallowed an interruption, and that stops the kernel.
+    #[track_caller]
+    pub(crate) fn assert_none_swallowed(&self) {
+        if let Some(swallowed) = self.swallowed().filter(|_| self.machine.stops_if_swallowed()) {
+            panic!("{swallowed}");
+        }
+    }
+
+    /// The first interruption that a task of the kernel has swallowed, if one has. In a kernel with
+    /// a [`cleanup_limit`](Builder::cleanup_limit) it is the reason of the stop.
+    pub fn swallowed(&self) -> Option<&Swallowed> {
+        self.machine.local().swallowed()
     }
 
     /// Runs a future as the main task until it ends, and returns an error if the future gives no

@@ -203,6 +203,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.settings.main_name()
     }
 
+    /// Whether the kernel stops when a task has swallowed an interruption.
+    pub(crate) fn stops_if_swallowed(&self) -> bool {
+        self.settings.stops_if_swallowed()
+    }
+
     /// Returns whether a handle has asked for a stop, and clears the request.
     pub(crate) fn take_stop(&self) -> bool {
         self.is_stopped.take()

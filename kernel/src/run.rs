@@ -57,6 +57,7 @@ pub fn try_run<F: Future>(future: F) -> Result<F::Output, TaskError> {
 pub fn run_on<F: Future>(kernel: Kernel, future: F) -> F::Output {
     let output = kernel.run(future);
     kernel.shutdown();
+    kernel.assert_none_swallowed();
     output
 }
 

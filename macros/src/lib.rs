@@ -56,7 +56,8 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 /// Makes a test of an `async fn`, which runs in a fresh kernel.
 ///
 /// Unlike `main`, the attribute sets no subscriber for `tracing`: a test shares its process with
-/// others.
+/// others. The test fails if a task
+/// [swallows an interruption](https://docs.rs/pikake/latest/pikake/interruption/index.html).
 ///
 /// Options: `name`, as for `main`. The function may return any type that a test may return.
 ///

@@ -29,7 +29,8 @@ use std::time::Duration;
 
 use pikake_time::Ticks;
 use pikake_traps::{
-    Closed, Interrupted, TaskId, WaitQueue, elapsed_since, now, park, timeout_after,
+    Closed, Interrupted, TaskId, TimedOut, WaitQueue, elapsed_since, now, park, shield,
+    timeout_after,
 };
 
 use crate::error::interruption;
@@ -324,14 +325,19 @@ where
         }
         drop(listener);
         let (mut interrupted, mut dropped) = (Vec::new(), Vec::new());
-        if !may_wait || !all_end_within(&mut handlers, patience.soft).await {
+        // An interruption shortens the patience. It is held meanwhile: what follows is cleanup.
+        let soft_end = match may_wait {
+            true => all_end_within(&mut handlers, patience.soft).await,
+            false => Err(None),
+        };
+        if soft_end.is_err() {
             interrupted = still_running(&mut handlers, &begun);
             handlers.request_cancel(SOFT_REASON);
-            if !all_end_within(&mut handlers, patience.hard).await {
+            if all_end_within(&mut handlers, patience.hard).await.is_err() {
                 dropped = still_running(&mut handlers, &begun);
                 handlers.abort();
                 // The destructors of the handlers run now, and no deadline cuts them short.
-                while handlers.fewer_than(1).await.is_err() {}
+                let _ = shield(handlers.fewer_than(1)).await;
             }
         }
         match why {
@@ -366,8 +372,14 @@ async fn next_or_end<L: Listener>(
 }
 
 /// Whether all handlers end in time, without an interruption of this wait.
-async fn all_end_within(handlers: &mut Handlers, within: Duration) -> bool {
-    matches!(timeout_after(within, handlers.fewer_than(1)).await, Ok(Ok(())))
+async fn all_end_within(
+    handlers: &mut Handlers,
+    within: Duration,
+) -> Result<(), Option<Interrupted>> {
+    match timeout_after(within, handlers.fewer_than(1)).await {
+        Ok(ended) => ended.map_err(Some),
+        Err(TimedOut) => Err(None),
+    }
 }
 
 /// The running handlers, oldest first.

@@ -132,6 +132,8 @@ impl Handlers {
     /// Returns the last error.
     pub(crate) async fn end(mut self, mut error: io::Error) -> io::Error {
         let mut is_cancelled = false;
+        // Held: what follows is cleanup after these, too.
+        let mut errors_before = Vec::new();
         loop {
             if interruption(&error).is_some() {
                 if is_cancelled {
@@ -143,7 +145,7 @@ impl Handlers {
             }
             match self.fewer_than(1).await {
                 Ok(()) => return error,
-                Err(again) => error = again.into(),
+                Err(again) => errors_before.push(std::mem::replace(&mut error, again.into())),
             }
         }
     }

@@ -13,6 +13,9 @@ use crate::world::World;
 /// The default limit of steps.
 const STEP_LIMIT: u64 = 10_000_000;
 
+/// The default virtual time for which a task may go on after it caught an interruption.
+pub(crate) const CLEANUP_LIMIT: Duration = Duration::from_secs(30);
+
 /// The default limit of virtual time.
 const TIME_LIMIT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -46,6 +49,9 @@ pub(crate) struct Checks {
     pub(crate) stop_after: Option<Duration>,
     /// Whether only the panic of a main task is a failure.
     pub(crate) tolerates_panics: bool,
+    /// The virtual time for which a task may go on after it caught an interruption. `None`: an
+    /// interruption that is swallowed is no failure.
+    pub(crate) cleanup_limit: Option<Duration>,
 }
 
 impl Default for Checks {
@@ -57,6 +63,7 @@ impl Default for Checks {
             time_limit: TIME_LIMIT,
             stop_after: None,
             tolerates_panics: false,
+            cleanup_limit: Some(CLEANUP_LIMIT),
         }
     }
 }

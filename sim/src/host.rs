@@ -207,6 +207,7 @@ impl Host {
                 .pick(SimPick::new(schedule, Rng::split(seed, &self.name.host, &purpose)))
                 .observer(recorder)
                 .poll_every_steps(one.watch.steps_per_turn)
+                .cleanup_limit(one.watch.cleanup_limit)
                 .peers(&peers)
                 .build_on(SimDriver::new(one.outside.clone()));
             one.kernel = Some(Rc::new(kernel));

@@ -66,6 +66,7 @@ impl Sim {
                     world.pulse.clone(),
                     (self.step_cost, long_step.clone()),
                     self.steps_per_turn,
+                    self.checks.cleanup_limit,
                 );
                 HostKernel::new(outside, watch)
             };

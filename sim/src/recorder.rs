@@ -23,6 +23,8 @@ pub(crate) struct Watch {
     pub(crate) pulse: Arc<Pulse>,
     /// The largest number of steps of a turn.
     pub(crate) steps_per_turn: u32,
+    /// See [`Sim::cleanup_limit`](crate::Sim::cleanup_limit).
+    pub(crate) cleanup_limit: Option<Duration>,
     /// Additional virtual time of the next step of the host, which its kernels share.
     pub(crate) long_step: Rc<Cell<Duration>>,
     /// The number of steps of all hosts.
@@ -44,9 +46,18 @@ impl Watch {
         pulse: Arc<Pulse>,
         (step_cost, long_step): (Duration, Rc<Cell<Duration>>),
         steps_per_turn: u32,
+        cleanup_limit: Option<Duration>,
     ) -> Self {
         let step_cost = Cell::new(step_cost);
-        Self { steps, pulse, step_cost, long_step, steps_per_turn, ..Self::default() }
+        Self {
+            steps,
+            pulse,
+            step_cost,
+            long_step,
+            steps_per_turn,
+            cleanup_limit,
+            ..Self::default()
+        }
     }
 
     /// The host restarts.

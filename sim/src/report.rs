@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use pikake_traps::TaskRef;
+use pikake_traps::{Swallowed, TaskRef};
 
 use crate::clock::shown;
 use crate::host::Host;
@@ -48,6 +48,13 @@ pub enum Cause {
         host: String,
         /// The error.
         text: String,
+    },
+    /// A task caught an interruption, and went on.
+    Swallowed {
+        /// The host; on one with several kernels with the number of the kernel, as `server#1`.
+        host: String,
+        /// The task, with both places.
+        swallowed: Box<Swallowed>,
     },
     /// All tasks wait, and no event is due.
     Deadlock,
@@ -99,6 +106,13 @@ impl Cause {
             (Self::Failed { host, text }, Self::Failed { host: other_host, text: other_text }) => {
                 host == other_host && alike(text, other_text)
             }
+            (
+                Self::Swallowed { host, swallowed },
+                Self::Swallowed { host: other_host, swallowed: other },
+            ) => {
+                let places = |of: &Swallowed| (of.caught_at, of.awaited_at, of.how);
+                name(host) == name(other_host) && places(swallowed) == places(other)
+            }
             (Self::Invariant { name, .. }, Self::Invariant { name: other, .. }) => name == other,
             (Self::Liveness { what, .. }, Self::Liveness { what: other, .. }) => what == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
@@ -113,6 +127,7 @@ impl fmt::Display for Cause {
                 write!(f, "on host `{host}`, {task} panicked: {text}")
             }
             Self::Failed { host, text } => write!(f, "the program of host `{host}` failed: {text}"),
+            Self::Swallowed { host, swallowed } => write!(f, "on host `{host}`, {swallowed}"),
             Self::Deadlock => f.write_str(
                 "deadlock: every task waits, and no timer, packet or fault is due that could wake one",
             ),

@@ -367,6 +367,14 @@ impl Sim {
         self
     }
 
+    /// Sets the virtual time for which a task, or the body of a timeout, may go on after it caught
+    /// an interruption; 30 seconds by default. With `None`, an interruption that a task
+    /// [swallows](pikake_traps::Swallowed) is no failure at all.
+    pub fn cleanup_limit(&mut self, limit: Option<Duration>) -> &mut Self {
+        self.checks.cleanup_limit = limit;
+        self
+    }
+
     /// Sets the real time that a step or a closure may take; a minute by default. A longer one
     /// counts as hung: it is reported with the seed, and the process is aborted, since it cannot be
     /// interrupted. `None` disables this, as for a debugger.

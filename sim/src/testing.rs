@@ -69,8 +69,9 @@
 //!
 //! # Checks
 //!
-//! The closure checks the program's own invariant. Each run also checks the kernel: the program
-//! ends; all tasks end after a cancel; and at the end, no socket is open, no wait outstanding and
+//! The closure checks the program's own invariant. Each run also checks that no task
+//! [swallows](pikake_traps::Swallowed) the interruption, and the kernel: the program ends; all tasks
+//! end after a cancel; and at the end, no socket is open, no wait outstanding and
 //! no timer set. The program must not keep sockets in its captured variables.
 //!
 //! # Time
@@ -94,6 +95,8 @@ use std::time::Duration;
 use pikake_kernel::{Kernel, SHUTDOWN_GRACE};
 use pikake_time::Clock;
 use pikake_traps::{TaskError, TrapKind, timed};
+
+use crate::checks::CLEANUP_LIMIT;
 
 use self::probe::{Plan, Probe, TestClock, Watching};
 
@@ -144,10 +147,17 @@ pub fn interrupt_everywhere<F: Future>(
 /// );
 /// assert_eq!(report.suspensions, 1);
 /// ```
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 #[must_use = "an injector does nothing until `run` is called"]
 pub struct Injector {
     patience: Duration,
+    cleanup_limit: Option<Duration>,
+}
+
+impl Default for Injector {
+    fn default() -> Self {
+        Self { patience: Duration::ZERO, cleanup_limit: Some(CLEANUP_LIMIT) }
+    }
 }
 
 impl Injector {
@@ -163,6 +173,14 @@ impl Injector {
     /// threads and for other processes that answer at once.
     pub fn patience(mut self, length: Duration) -> Self {
         self.patience = length;
+        self
+    }
+
+    /// Sets the virtual time for which a task may go on after it caught an interruption; 30 seconds
+    /// by default. With `None`, an interruption that a task [swallows](pikake_traps::Swallowed) is
+    /// no failure at all.
+    pub fn cleanup_limit(mut self, limit: Option<Duration>) -> Self {
+        self.cleanup_limit = limit;
         self
     }
 
@@ -210,6 +228,7 @@ impl Injector {
         let kernel = Kernel::builder()
             .clock(clock.clone())
             .observer(Watching(probe.clone()))
+            .cleanup_limit(self.cleanup_limit)
             .build()
             .unwrap_or_else(|error| panic!("the kernel could not be created: {error}"));
         clock.set_kernel(kernel.handle());
@@ -229,6 +248,13 @@ impl Injector {
                 None => panic!("in a run that was not interrupted:\n{what}"),
             }
         };
+        let check_swallowed = || {
+            let swallowed = kernel.swallowed().filter(|_| self.cleanup_limit.is_some());
+            if let Some(swallowed) = swallowed {
+                fail(&swallowed.to_string());
+            }
+        };
+        check_swallowed();
         let output = match ran {
             Ok(timed) => timed.output,
             Err(TaskError::Panicked(panic)) => fail(text(&*panic.into_payload())),
@@ -238,6 +264,7 @@ impl Injector {
         if let Err(tasks) = end_tasks(&kernel, &clock) {
             fail(&format!("tasks that were asked to end, and do not: {tasks}"));
         }
+        check_swallowed();
         let run = Run { output, interruption: interruption.clone() };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(&run))) {
             fail(text(&*panic));

@@ -245,6 +245,10 @@ impl World {
         // The panic of a borrowed main task is its outcome, which its owner gets.
         let panicked = panicked.filter(|_| !(host.is_borrowed() && host.has_ended()));
         let name = || host.name.of_kernel(key.kernel);
+        let swallowed = turned.kernel.as_ref().and_then(|kernel| kernel.swallowed());
+        if let Some(swallowed) = swallowed.filter(|_| self.checks.cleanup_limit.is_some()) {
+            return Err(Cause::Swallowed { host: name(), swallowed: Box::new(swallowed.clone()) });
+        }
         match (host.take_ended(), panicked) {
             (Some(Ended::Panicked(text)), _) => {
                 return Err(Cause::Panicked { host: name(), task: "its main task".into(), text });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use pikake::task::GroupError;
+use pikake::traps::HowSwallowed;
 use pikake::{Interrupted, traps, try_task_group};
 
 use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, Points};
@@ -54,11 +55,19 @@ pub(crate) trait Api: Sized + 'static {
     fn spawn_eagerly(body: impl Future<Output = ()> + 'static) -> Self::Task;
     /// Waits for a task's end. Returns whether the task returned, or why this wait was interrupted.
     fn join(task: Self::Task) -> impl Future<Output = Result<bool, Self::Interrupted>>;
-    fn cancel(task: &Self::Task) -> LocalBoxFuture<'static, Result<(), Self::Interrupted>>;
+    /// Asks a task to end, waits for its end, and aborts it after the grace, if there is one.
+    fn cancel(
+        task: &Self::Task,
+        grace: Option<Duration>,
+    ) -> LocalBoxFuture<'static, Result<(), Self::Interrupted>>;
     fn request_cancel(task: &Self::Task, reason: &str);
     fn abort(task: &Self::Task);
     fn is_finished(task: &Self::Task) -> bool;
     fn current() -> Self::Current;
+    /// The number of waits since the current task caught a cancel.
+    fn waits_since_cancel() -> Option<u64>;
+    /// The number of waits since the first interruption that was swallowed.
+    fn swallowed() -> Option<u64>;
     fn request_cancel_of(current: &Self::Current, reason: &str);
 
     fn points(world: &World) -> Self::Points;
@@ -162,8 +171,14 @@ macro_rules! calls {
             }
         }
 
-        fn cancel(task: &Self::Task) -> LocalBoxFuture<'static, Result<(), Self::Interrupted>> {
-            Box::pin(task.cancel())
+        fn cancel(
+            task: &Self::Task,
+            grace: Option<Duration>,
+        ) -> LocalBoxFuture<'static, Result<(), Self::Interrupted>> {
+            match grace {
+                Some(grace) => Box::pin(task.cancel_within(grace)),
+                None => Box::pin(task.cancel()),
+            }
         }
 
         fn request_cancel(task: &Self::Task, reason: &str) {
@@ -198,6 +213,16 @@ impl Api for Pikake {
 
     fn points(world: &World) -> Points {
         Points::new(world.clone())
+    }
+
+    fn waits_since_cancel() -> Option<u64> {
+        Self::current().task_ref().goes_on().map(|goes_on| goes_on.waits)
+    }
+
+    fn swallowed() -> Option<u64> {
+        let swallowed = traps::swallowed()?;
+        assert_eq!(swallowed.how, HowSwallowed::WaitsAgain);
+        Some(swallowed.waits)
     }
 
     async fn hold(
@@ -252,6 +277,14 @@ impl Api for Model {
 
     fn points(world: &World) -> OnDrop {
         world.on_drop(ALL_GIVEN_BACK)
+    }
+
+    fn waits_since_cancel() -> Option<u64> {
+        Self::current().waits_since_cancel()
+    }
+
+    fn swallowed() -> Option<u64> {
+        model::swallowed()
     }
 
     async fn hold(

@@ -6,12 +6,13 @@ use std::task::Poll;
 
 use super::pikake::time::now;
 use super::pikake::{
-    check_interrupt, current, future_wait, shield, sleep, spawn, timed, timeout_after, yield_now,
+    Task, check_interrupt, current, future_wait, shield, sleep, spawn, timed, timeout_after,
+    yield_now,
 };
 use futures::channel::oneshot;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::runner::{Runner, describe, ms, on_every_kernel, poll_once};
+use super::runner::{Runner, World, describe, ms, on_every_kernel, poll_once};
 
 fn a_foreign_rollback_may_take_the_foreign_grace<R: Runner>() {
     let events = R::run(async |world| {
@@ -389,6 +390,80 @@ fn a_second_request_does_not_interrupt_the_cleanup<R: Runner>() {
     assert_eq!(events, ["0 cancelled", "10 Err(TimedOut)", "20 ok", "20 ok"]);
 }
 
+/// A task that is interrupted, and cleans up for so long.
+fn cleaning(world: &World, length: u64) -> Task<&'static str> {
+    let world = world.clone();
+    spawn(async move {
+        let _guard = world.on_drop("dropped");
+        world.note(describe(sleep(ms(10_000)).await));
+        world.note(describe(shield(sleep(ms(length))).await));
+        "cleaned up"
+    })
+}
+
+fn cancel_within_leaves_a_short_cleanup_alone<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = cleaning(&world, 20);
+        yield_now().await.unwrap();
+        world.note(describe(task.cancel_within(ms(50)).await));
+        world.note(format_args!("{:?}", task.await));
+    });
+    assert_eq!(events, ["0 cancelled", "20 ok", "20 dropped", "20 ok", "20 Ok(\"cleaned up\")"]);
+}
+
+fn cancel_within_aborts_after_the_grace<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = cleaning(&world, 5_000);
+        yield_now().await.unwrap();
+        world.note(describe(task.cancel_within(ms(50)).await));
+        world.note(format_args!("{:?}", task.await));
+        let task = spawn(async { "polled" });
+        world.note(describe(task.cancel_within(ms(50)).await)); // before its first step
+        world.note(format_args!("{:?}", task.await));
+    });
+    assert_eq!(
+        events,
+        [
+            "0 cancelled",
+            "50 dropped",
+            "50 ok",
+            "50 Err(Cancelled(cancelled))",
+            "50 ok",
+            "50 Err(Cancelled(cancelled))",
+        ]
+    );
+}
+
+fn cancel_within_never_interrupts_the_cleanup<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = cleaning(&world, 40);
+        yield_now().await.unwrap();
+        task.request_cancel("first");
+        sleep(ms(10)).await.unwrap();
+        world.note(describe(task.cancel_within(ms(1_000)).await));
+        world.note(format_args!("{:?}", task.await));
+    });
+    assert_eq!(
+        events,
+        ["0 cancelled: first", "40 ok", "40 dropped", "40 ok", "40 Ok(\"cleaned up\")"]
+    );
+}
+
+fn first_grace_that_ends_counts<R: Runner>() {
+    let events = R::run(async |world| {
+        for [first, second] in [[50, 500], [500, 40]] {
+            let task = cleaning(&world, 5_000);
+            yield_now().await.unwrap();
+            let patience = timeout_after(ms(10), task.cancel_within(ms(first))).await;
+            world.note(format_args!("{patience:?}")); // the request is not taken back
+            world.note(describe(task.cancel_within(ms(second)).await));
+        }
+    });
+    let one = ["0 cancelled", "10 Err(TimedOut)", "50 dropped", "50 ok"];
+    let other = ["50 cancelled", "60 Err(TimedOut)", "100 dropped", "100 ok"];
+    assert_eq!(events, [one, other].concat());
+}
+
 /// A foreign driver that rolls back for a while, and answers when it has finished.
 fn roll_back(length: u64) -> oneshot::Receiver<()> {
     let (send, receive) = oneshot::channel();
@@ -406,6 +481,10 @@ on_every_kernel! {
         a_deadline_drops_a_scope_of_foreign_futures
         a_ready_foreign_future_beats_a_cancel
         a_second_request_does_not_interrupt_the_cleanup
+        cancel_within_leaves_a_short_cleanup_alone
+        cancel_within_aborts_after_the_grace
+        cancel_within_never_interrupts_the_cleanup
+        first_grace_that_ends_counts
     }
     in_any_order {
         a_foreign_rollback_may_take_the_foreign_grace

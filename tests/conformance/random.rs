@@ -55,7 +55,8 @@ enum Op {
     /// A task that begins later, or at once.
     Spawn(bool, Block),
     JoinChild,
-    CancelChild,
+    /// A request to end, perhaps with a grace.
+    CancelChild(Option<u64>),
     /// A request to some task, perhaps to itself.
     Cancel(usize),
     Abort(usize),
@@ -108,7 +109,7 @@ fn op(whom: For) -> BoxedStrategy<Op> {
         2 => (time(), any::<bool>()).prop_map(|(length, visible)| Op::Foreign(length, visible)),
         1 => any::<bool>().prop_map(Op::Never),
         1 => Just(Op::JoinChild),
-        1 => Just(Op::CancelChild),
+        1 => prop::option::of(time()).prop_map(Op::CancelChild),
         2 => (0..8_usize).prop_map(Op::Cancel),
         1 => (0..8_usize).prop_map(Op::Abort),
         1 => time().prop_map(Op::Abandon),
@@ -243,7 +244,10 @@ fn run<A: Api>(actor: Rc<Actor<A>>, block: Block) -> Outcome<A> {
         actor.blocks.set(number + 1);
         for (place, op) in block.ops.into_iter().enumerate() {
             let outcome = execute(&actor, op).await;
-            actor.note(format_args!("block {number} op {place}: {}", describe(outcome.clone())));
+            let waits = A::waits_since_cancel();
+            let waits = waits.map_or_else(String::new, |waits| format!(", {waits} waits since"));
+            let outcome_of = describe(outcome.clone());
+            actor.note(format_args!("block {number} op {place}: {outcome_of}{waits}"));
             if outcome.is_err() && !block.is_stubborn {
                 return outcome;
             }
@@ -313,9 +317,11 @@ async fn execute<A: Api>(actor: &Rc<Actor<A>>, op: Op) -> Result<(), A::Interrup
                 actor.note(format_args!("joined: {has_returned}"));
             }
         }
-        Op::CancelChild => {
+        Op::CancelChild(grace) => {
             let child = actor.children.borrow_mut().pop();
-            let cancel = child.and_then(|child| Some(A::cancel(child.handle.borrow().as_ref()?)));
+            let grace = grace.map(|grace| ms(grace) + out_of_step(shared));
+            let cancel =
+                child.and_then(|child| Some(A::cancel(child.handle.borrow().as_ref()?, grace)));
             if let Some(cancel) = cancel {
                 cancel.await?;
             }
@@ -432,6 +438,7 @@ fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
         let begun = shared.begun.take();
         let not_resumed = begun.as_ref().map_or(0, VecDeque::len);
         shared.world.note(format_args!("{left} are left, {not_resumed} were not resumed"));
+        shared.world.note(format_args!("swallowed: {:?}", R::Api::swallowed()));
         drop(begun);
     })
 }
@@ -515,4 +522,14 @@ fn pass_after_a_clock_jump_is_complete() {
         ],
     )];
     assert_eq!(trace::<Real>(programs.clone()), trace::<Reference>(programs));
+}
+
+/// A wait for the next step that began inside an inner step is satisfied in the step around, which
+/// is one of another task, also if that task was asked to end.
+#[test]
+fn yield_of_an_inner_step_is_satisfied_around() {
+    let block = |ops| Block { is_stubborn: false, ops };
+    let inner = block(vec![Op::Begin(block(vec![Op::Yield])), Op::Cancel(0)]);
+    let programs = vec![block(vec![Op::Spawn(true, inner), Op::Resume])];
+    assert_eq!(trace::<Real>(programs.clone()), trace::<Modelled>(programs));
 }

@@ -138,6 +138,7 @@ impl Reference {
         let graces = Graces {
             foreign: RATE.ticks_ceil(FOREIGN_GRACE),
             report: RATE.ticks_ceil(SLOW_CLEANUP),
+            cleanup_limit: None,
         };
         let quotas = Quotas { attempts: u32::MAX, answers: u32::MAX };
         let local = Local::new(Home::open(|| {}), graces, quotas);

@@ -247,7 +247,7 @@ impl Runner for Taken {
 fn drawn_sim() -> Sim {
     let (seed, schedule) = DRAWN.get();
     let mut sim = Sim::new(seed);
-    sim.schedule(schedule).step_cost(Duration::ZERO).tolerate_panics();
+    sim.schedule(schedule).step_cost(Duration::ZERO).tolerate_panics().cleanup_limit(None);
     if schedule == Schedule::Fifo {
         sim.steps_per_turn(POLL_EVERY_STEPS);
     }

@@ -115,7 +115,8 @@ pub(crate) fn insist<T: PartialEq + Debug>(
     program: impl AsyncFn(&Insistent) -> T,
 ) -> Report {
     let program = &program;
-    let report = injector.run(
+    // A program that insists swallows what interrupts it.
+    let report = injector.cleanup_limit(None).run(
         || async move {
             let insistent = Insistent::default();
             let result = program(&insistent).await;

@@ -32,16 +32,18 @@
 //! moment at which it was opened, so causes that came up meanwhile are due to its branch.
 //!
 //! `rules.rs` applies the rule to the scopes and the task that are polled, and decides which bodies
-//! are dropped.
+//! are dropped. `caught.rs` watches what a task does after a poll has returned a cause.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
 use pikake_time::Ticks;
 
 use crate::interrupt::{Interrupted, ScopeId};
+use crate::kind::PlacedTrap;
 use crate::names::WaitKey;
 
+pub(crate) mod caught;
 pub(crate) mod rules;
 
 /// The state that an older wait has left to its branch. See the head of this file.
@@ -83,11 +85,12 @@ impl Query {
 pub(crate) struct Cause {
     number: u64,
     why: Interrupted,
-    returned: Cell<bool>,
+    /// What happened since a poll has returned the cause, if one has.
+    caught: RefCell<Option<Caught>>,
     /// The time at which the cause came up.
     since: Ticks,
     /// The end of the owner's grace.
-    grace_ends: Option<Ticks>,
+    grace_ends: Cell<Option<Ticks>>,
     /// A report said that the cleanup takes long.
     is_reported: Cell<bool>,
     /// The time since which the owner waits on foreign futures alone.
@@ -96,14 +99,33 @@ pub(crate) struct Cause {
     alarm: Cell<Option<(Ticks, WaitKey)>>,
 }
 
+/// The number of other places that a cause keeps. Few programs have more places that one cause
+/// interrupts.
+const PLACES_BEFORE: usize = 3;
+
+/// The state of a cause that a poll has returned.
+struct Caught {
+    /// The place of the last wait that returned the cause.
+    place: &'static Location<'static>,
+    /// The places of the waits before, each once. In an array, since a scope that never has a cause
+    /// would pay for the drop of a vector.
+    places_before: [Option<&'static Location<'static>>; PLACES_BEFORE],
+    /// The time at which the first poll returned the cause.
+    since: Ticks,
+    /// The number of waits that have begun since.
+    waits: u64,
+    /// The wait that was polled last since, with the moment of that poll.
+    last: Option<(PlacedTrap, u64)>,
+}
+
 impl Cause {
     fn new(number: u64, why: Interrupted, since: Ticks, grace_ends: Option<Ticks>) -> Self {
         Self {
             number,
             why,
-            returned: Cell::new(false),
+            caught: RefCell::default(),
             since,
-            grace_ends,
+            grace_ends: Cell::new(grace_ends),
             is_reported: Cell::new(false),
             foreign_since: Cell::new(None),
             alarm: Cell::new(None),
@@ -128,7 +150,7 @@ impl Cause {
     }
 
     pub(crate) fn was_returned(&self) -> bool {
-        self.returned.get()
+        self.caught.borrow().is_some()
     }
 
     /// Whether the cause is due to a wait inside the owner, which was opened at the moment
@@ -137,6 +159,6 @@ impl Cause {
         let is_new = query.branch.is_some_and(|Branch { stamp, floor }| {
             floor <= opened && opened <= stamp && stamp < self.number
         });
-        (is_new || !self.returned.get()) && self.number <= query.before
+        (is_new || !self.was_returned()) && self.number <= query.before
     }
 }

@@ -35,7 +35,7 @@ pub struct ScopeId(pub u64);
 #[derive(Clone, PartialEq, Eq)]
 pub struct Interrupted(Arc<Cause>);
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Cause {
     /// The deadline of this scope passed. The call at this place had set the deadline.
     TimedOut(ScopeId, &'static Location<'static>),
@@ -54,6 +54,16 @@ impl Interrupted {
     /// The interruption of all waits inside the scope whose deadline passed.
     pub(crate) fn timed_out(scope: ScopeId, set_at: &'static Location<'static>) -> Self {
         Self(Arc::new(Cause::TimedOut(scope, set_at)))
+    }
+
+    /// The same interruption, of which nobody else has a clone.
+    pub(crate) fn not_held(self) -> Self {
+        if self.is_held() { Self(Arc::new(Cause::clone(&self.0))) } else { self }
+    }
+
+    /// Whether a clone of this value exists.
+    pub(crate) fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
     /// Whether the task was asked to end.

@@ -5,6 +5,7 @@
 //! what a trap does is in the trap.
 
 use std::fmt;
+use std::panic::Location;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,6 +56,9 @@ impl TrapName {
 /// The kind of a trap, as observers and listings show it.
 #[derive(Clone, Copy)]
 pub struct TrapKind(&'static TrapName);
+
+/// A wait, as a place in the program.
+pub(crate) type PlacedTrap = (TrapKind, &'static Location<'static>);
 
 /// The names in use, in the order of their numbers, from one on.
 static NAMES: [OnceLock<&TrapName>; 126] = [const { OnceLock::new() }; 126];

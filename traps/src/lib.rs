@@ -54,6 +54,7 @@ mod socket;
 mod spare;
 mod step;
 mod sub_waits;
+mod swallowed;
 mod task;
 mod threads;
 mod trap;
@@ -67,6 +68,7 @@ pub use blocking_call::{BlockingCall, CallQueue};
 pub use borrow::borrowing;
 pub use bound::Bound;
 pub use catch::catch_and_log;
+pub use cause::caught::swallowed;
 pub use cell::flags::Exit;
 pub use cell::locals::LocalKey;
 pub use cell::ready::ReadyList;
@@ -105,6 +107,7 @@ pub use socket::{
 };
 pub use spare::Spare;
 pub use step::Quotas;
+pub use swallowed::{GoesOn, HowSwallowed, Swallowed};
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use trap::{
     CarriesInterruption, Entries, Entry, KernelTrap, OneEntry, Progress, Trap, TrapContext,

@@ -40,6 +40,7 @@ use crate::reply::Reply;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
 use crate::step::{Moments, Quotas, Step};
 use crate::sub_waits::SubWaits;
+use crate::swallowed::Swallowed;
 use crate::wait::{Parked, WaitEvent, WaitPlace, Waiter};
 use crate::wakers::Wakers;
 
@@ -196,6 +197,9 @@ pub struct Graces {
     pub foreign: u64,
     /// The time after which slow cleanup is reported.
     pub report: u64,
+    /// The time for which an owner may go on after a wait has returned its cause, until it
+    /// [counts](crate::HowSwallowed::GoesOn) as one that has swallowed it. `None`: without limit.
+    pub cleanup_limit: Option<u64>,
 }
 
 /// The near half of a kernel. See the head of this file.
@@ -222,6 +226,10 @@ pub struct Local {
     /// The kernels that this one belongs to. Set once, if at all.
     peers: OnceCell<Peers>,
     pub(crate) offers: OwnOffers,
+    /// The first interruption that a task has swallowed.
+    swallowed: OnceCell<Box<Swallowed>>,
+    /// The kernel has not seen it yet.
+    has_new_swallowed: Cell<bool>,
     /// What other files keep for the kernel: one value of a type.
     extensions: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -244,6 +252,8 @@ impl Local {
             wakers: Wakers::default(),
             peers: OnceCell::new(),
             offers: OwnOffers::default(),
+            swallowed: OnceCell::new(),
+            has_new_swallowed: Cell::default(),
             extensions: RefCell::default(),
         }
     }
@@ -313,6 +323,25 @@ impl Local {
     #[inline(always)]
     pub(crate) fn sub_waits(&self) -> &SubWaits {
         &self.sub_waits
+    }
+
+    /// The first interruption that a task has swallowed.
+    pub fn swallowed(&self) -> Option<&Swallowed> {
+        self.swallowed.get().map(Box::as_ref)
+    }
+
+    /// Notes an interruption that a task has swallowed, if it is the first one, and calls attention
+    /// for the kernel.
+    pub(crate) fn note_swallowed(&self, swallowed: impl FnOnce() -> Swallowed) {
+        if self.swallowed.get().is_none() && self.swallowed.set(Box::new(swallowed())).is_ok() {
+            self.has_new_swallowed.set(true);
+            self.call_attention();
+        }
+    }
+
+    /// Whether [`swallowed`](Self::swallowed) is new since the last call. For the kernel.
+    pub fn take_swallowed_mark(&self) -> bool {
+        self.has_new_swallowed.take()
     }
 
     /// The kernel's value of this type, which the first call makes.

@@ -251,6 +251,11 @@ impl Step {
         }
     }
 
+    /// Whether the wait or shield that was polled at this moment of the step is pending.
+    pub(crate) fn is_pending(&self, moment: u64) -> bool {
+        self.pending.borrow().binary_search(&moment).is_ok()
+    }
+
     /// Whether a wait or a shield that was polled after this moment is pending.
     pub(crate) fn has_pending_since(&self, moment: u64) -> bool {
         let mut pending = self.pending.borrow_mut();

@@ -30,7 +30,7 @@ use slab::Slab;
 
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, List, SubWait};
-use crate::kind::TrapKind;
+use crate::kind::{PlacedTrap, TrapKind};
 use crate::seen::SeenWait;
 
 /// The wait or scope that a node belongs to.
@@ -225,13 +225,8 @@ impl SubWaits {
         is_included: impl Fn(&Node) -> bool,
     ) -> Vec<Waker> {
         let mut nodes = self.0.borrow_mut();
-        let inside = match scope {
-            None => task.sub_waits(),
-            Some(scope) => nodes.get(scope.index()).map_or_else(List::default, |node| node.inside),
-        };
         let mut wakers = Vec::new();
-        let mut left = Vec::new();
-        push_siblings(&nodes, inside.first(), &mut left);
+        let mut left = inside_of(&nodes, task, scope);
         while let Some(node) = left.pop() {
             if !is_included(&nodes[node.index()]) {
                 continue;
@@ -240,6 +235,22 @@ impl SubWaits {
             push_siblings(&nodes, nodes[node.index()].inside.first(), &mut left);
         }
         wakers
+    }
+
+    /// A wait that a cause of a scope (`None`: of the task) can interrupt, if one is there.
+    pub(crate) fn first_wait(&self, task: &TaskRef, scope: Option<SubWait>) -> Option<PlacedTrap> {
+        let nodes = self.0.borrow();
+        let mut left = inside_of(&nodes, task, scope);
+        while let Some(node) = left.pop().map(|node| &nodes[node.index()]) {
+            match node.kind {
+                NodeKind::Wait(kind, place) if kind.is_interruptible() => {
+                    return Some((kind, place));
+                }
+                NodeKind::Deadline => push_siblings(&nodes, node.inside.first(), &mut left),
+                NodeKind::Wait(..) | NodeKind::Shield => {}
+            }
+        }
+        None
     }
 
     /// Shows every sub-wait that is a wait.
@@ -262,6 +273,17 @@ impl SubWaits {
             push_siblings(&nodes, node.inside.first(), &mut left);
         }
     }
+}
+
+/// The nodes right under a scope, or under a task, the oldest last.
+fn inside_of(nodes: &Slab<Node>, task: &TaskRef, scope: Option<SubWait>) -> Vec<SubWait> {
+    let inside = match scope {
+        None => task.sub_waits(),
+        Some(scope) => nodes.get(scope.index()).map_or_else(List::default, |node| node.inside),
+    };
+    let mut nodes_inside = Vec::new();
+    push_siblings(nodes, inside.first(), &mut nodes_inside);
+    nodes_inside
 }
 
 /// Pushes a node and its siblings, so that the last one pushed is the oldest.

@@ -9,6 +9,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::cell::locals::LocalKey;
 use crate::cell::reference::{NewTask, TaskRef};
@@ -327,10 +328,61 @@ impl<T> Task<T> {
     /// When polled outside a task of a kernel.
     #[track_caller]
     pub fn cancel(&self) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
+        self.end_at(None, Location::caller())
+    }
+
+    /// As [`cancel`](Self::cancel), and aborts the task if it has not ended after the grace.
+    ///
+    /// The grace counts from the first poll of this call. If the task was asked to end before, its
+    /// cleanup goes on without a second interruption; of several graces the first that ends counts.
+    /// When the grace is over, the task is polled once more, and [aborted](Self::abort) unless it
+    /// ends there: shields and waits do not protect it. A join then returns
+    /// [`TaskError::Cancelled`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), pikake::Interrupted> {
+    /// use std::time::Duration;
+    ///
+    /// let task = pikake::spawn(async {
+    ///     while pikake::sleep(Duration::from_secs(60)).await.is_ok() {}
+    ///     pikake::sleep(Duration::from_secs(60)).await // a cleanup that takes too long
+    /// });
+    /// pikake::yield_now().await?;
+    /// task.cancel_within(Duration::from_secs(5)).await?;
+    /// assert!(task.await.is_err_and(|error| error.is_cancelled()));
+    /// # Ok(()) }
+    /// # pikake::sim::example(example()).unwrap();
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Neither the request nor the grace is taken back.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], when the caller was interrupted before the task had ended.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    #[track_caller]
+    pub fn cancel_within(
+        &self,
+        grace: Duration,
+    ) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
+        self.end_at(Some(grace), Location::caller())
+    }
+
+    fn end_at(
+        &self,
+        grace: Option<Duration>,
+        place: &'static Location<'static>,
+    ) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
         let task = self.task().clone();
-        let place = Location::caller();
         async move {
-            task.request_cancel(Interrupted::cancelled(""));
+            task.request_end(Interrupted::cancelled(""), grace);
             while !task.is_ended() {
                 kernel_trap_at(JoinTrap { task: task.clone() }, place).await?;
             }

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use pikake_time::{Deadline, Rate, Ticks};
 
+use crate::cause::caught::Noted;
 use crate::cause::{Branch, Query};
 use crate::cell::flags::Flags;
 use crate::cell::reference::TaskRef;
@@ -74,6 +75,11 @@ pub trait Trap {
     /// Called after [`leave`](Self::leave), or in place of it if the kernel has ended; perhaps more
     /// than once.
     fn left(&mut self) {}
+
+    /// Whether the trap accepts a connection, which a task that was interrupted should not do.
+    fn is_accepting(&mut self) -> bool {
+        false
+    }
 
     /// The thing that the trap waits for, such as a lock or a task, for listings. Called at a
     /// pending poll of an [inspected](crate::TaskRef::inspect) task.
@@ -645,6 +651,8 @@ fn poll_watched<T: Trap>(
         false => None,
     };
     let interrupted = due.is_some();
+    let is_caught = !interrupted && kind.is_interruptible() && task.flags().has(Flags::CAUSE);
+    let is = Noted { new: is_new, accepting: is_caught && trap.is_accepting() };
     let answer = match due {
         Some(why) => {
             if answer.is_none() {
@@ -662,12 +670,18 @@ fn poll_watched<T: Trap>(
     if let Some(answer) = answer {
         state.kernel = KernelId::FINISHED;
         state.free_sub_wait(local);
+        if is_new && is.accepting {
+            local.note_wait(task, (kind, state.place), is, local.moments.last());
+        }
         if !is_new && is_observed {
             local.kernel().observe(task, kind, WaitEvent::Over { interrupted });
         }
         return Poll::Ready(answer);
     }
     state.wait(is_for_step, kind, node, local, task);
+    if is_caught {
+        local.note_wait(task, (kind, state.place), is, state.stamp);
+    }
     if task.flags().has(Flags::INSPECTED) {
         let node = (!node.is_none()).then_some(node);
         local.note_seen(task, node, (kind, state.place), trap.about());
@@ -716,14 +730,14 @@ impl State {
     ) -> Option<Interrupted> {
         let branch = if is_new { local.step.branch.get() } else { self.branch(task) };
         let query = Query::new(branch);
-        let Some(mark) = satisfied else { return local.collect_due(task, &query) };
+        let Some(mark) = satisfied else { return local.collect_due(task, &query, self.place) };
         // A wait for the next step returns a cause that came up before that step began.
         let may_return_cause = mark.is_step()
             && !mark.is_deferred()
             && self.task == task.id()
             && mark.is_last_step_of(task);
         let due = match may_return_cause {
-            true => local.collect_due(task, &query.before(local.step.began())),
+            true => local.collect_due(task, &query.before(local.step.began()), self.place),
             false => None,
         };
         if due.is_none() && !is_new {

@@ -197,7 +197,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn handle_attention(&self) -> bool {
         self.local.clear_attention();
         self.drop_aborted();
-        let is_main_over = self.main_has_ended.take();
+        let swallowed = self.local.take_swallowed_mark() && self.settings.stops_if_swallowed();
+        if swallowed {
+            self.is_stopped.set(true);
+        }
+        let is_main_over = self.main_has_ended.take() || swallowed;
         if is_main_over {
             // Attention makes `run_until` check whether it is done.
             self.local.call_attention();

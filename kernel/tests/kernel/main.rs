@@ -25,6 +25,7 @@ mod random;
 mod random_waits;
 mod runs;
 mod shutdown;
+mod swallowed;
 mod wait_graph;
 mod waits;
 mod wakes;

@@ -216,7 +216,7 @@ fn nothing_is_lost(
 ) {
     const LENGTH: usize = 500_000;
     let data = &much()[..LENGTH];
-    let report = Injector::new().patience(Duration::from_millis(1)).run(
+    let report = Injector::new().cleanup_limit(None).patience(Duration::from_millis(1)).run(
         async || {
             let (mut one, other) = UnixStream::pair().unwrap();
             let echo = spawn(async move {

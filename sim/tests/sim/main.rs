@@ -23,4 +23,5 @@ mod kernels;
 mod minimised;
 mod programs;
 mod sockets;
+mod swallowed;
 mod worlds;

@@ -312,7 +312,7 @@ fn interrupted_shared_queue_loses_nothing() {
         echo.join().unwrap();
         (got, insistent.told.get())
     };
-    Injector::new().patience(THREADS).run(program, |run| {
+    Injector::new().cleanup_limit(None).patience(THREADS).run(program, |run| {
         let (got, told) = run.output.as_ref().unwrap();
         assert_eq!(*got, [0, 1, 2, 3]);
         assert!(*told <= 1);

@@ -1,6 +1,6 @@
 //! Intervals: the moments of their ticks.
 
-use pikake::testing::interrupt_everywhere;
+use pikake::testing::Injector;
 use pikake::time::{Instant, Interval, MissedTicks, interval_at};
 use pikake::{Task, TimedOut, interval, select, sleep, spawn, timeout_after, yield_now};
 
@@ -151,7 +151,7 @@ fn a_burst_lets_others_run_and_is_interrupted() {
 
 #[test]
 fn interruptions_lose_no_tick() {
-    interrupt_everywhere(
+    Injector::new().cleanup_limit(None).run(
         || async {
             let (begin, mut interval) = (Instant::now(), interval(ms(10)));
             let mut due = Vec::new();

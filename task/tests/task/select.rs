@@ -10,7 +10,7 @@ use std::task::Poll;
 use pikake::sim::{Sim, example};
 use pikake::sync::{Mutex, Notify, Queue, mpsc};
 use pikake::task::Panic;
-use pikake::testing::interrupt_everywhere;
+use pikake::testing::Injector;
 use pikake::time::Instant;
 use pikake::traps::note_panic_places;
 use pikake::{
@@ -550,7 +550,7 @@ async fn no_message_and_no_tick_is_lost() {
 #[test]
 fn an_interrupted_loop_loses_nothing() {
     const MESSAGES: u32 = 6;
-    let report = interrupt_everywhere(
+    let report = Injector::new().cleanup_limit(None).run(
         || async {
             let queue = Rc::new(Queue::bounded(1));
             let sent = Rc::new(Cell::new(0));

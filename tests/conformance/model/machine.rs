@@ -117,7 +117,7 @@ pub(super) fn start(
         let mut task = Task::new(name, future, &state.mail);
         let number = task.number;
         if is_refused {
-            task.end = Some(End::Dropped(Interrupted::Cancelled(None)));
+            task.end = Some(End::Dropped(Interrupted::cancelled(None)));
         } else {
             state.open_task(number);
         }
@@ -311,9 +311,9 @@ fn newest_first() -> Vec<Number> {
 /// Asks every task to end, and drops those that have not when the grace is over.
 fn shut_down(main: &mut Main<'_>) {
     with(|state| state.is_closing = true);
-    let why = || Interrupted::Cancelled(Some("the kernel is being shut down".to_owned()));
+    let why = || Interrupted::cancelled(Some("the kernel is being shut down"));
     for task in newest_first() {
-        with(|state| state.request_cancel(task, why()));
+        with(|state| state.request_cancel(task, why(), None));
     }
     let limit = with(|state| state.now) + nanos(ms(SHUTDOWN_GRACE_MS));
     while turn(main) || !newest_first().is_empty() {

@@ -18,11 +18,12 @@ mod tasks;
 mod waits;
 
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 pub(crate) use machine::{now, run, stall};
 pub(crate) use scopes::{shield, timed, timeout_after};
-pub(crate) use tasks::{Current, Task, TaskError, current, named, spawn, spawn_eagerly};
+pub(crate) use tasks::{Current, Task, TaskError, current, named, spawn, spawn_eagerly, swallowed};
 pub(crate) use waits::{
     WaitQueue, check_interrupt, elapse, future_wait, park, pending_interrupt, sleep, yield_now,
 };
@@ -32,26 +33,41 @@ use machine::next_number;
 
 /// The error of a wait that was interrupted.
 #[derive(Clone, PartialEq)]
-pub(crate) enum Interrupted {
+pub(crate) struct Interrupted {
+    why: Why,
+    /// Counts the clones.
+    held: Rc<()>,
+}
+
+#[derive(Clone, PartialEq)]
+enum Why {
     /// By the deadline of this scope.
     TimedOut(u64),
     Cancelled(Option<String>),
 }
 
 impl Interrupted {
+    fn timed_out(scope: u64) -> Self {
+        Self { why: Why::TimedOut(scope), held: Rc::default() }
+    }
+
+    fn cancelled(reason: Option<&str>) -> Self {
+        Self { why: Why::Cancelled(reason.map(str::to_owned)), held: Rc::default() }
+    }
+
     pub(crate) fn is_cancel(&self) -> bool {
-        matches!(self, Self::Cancelled(_))
+        matches!(self.why, Why::Cancelled(_))
     }
 
     pub(crate) fn is_timeout(&self) -> bool {
-        matches!(self, Self::TimedOut(_))
+        matches!(self.why, Why::TimedOut(_))
     }
 
     /// The scope whose deadline interrupted the wait.
     pub(crate) fn owner(&self) -> Option<u64> {
-        match self {
-            Self::TimedOut(scope) => Some(*scope),
-            Self::Cancelled(_) => None,
+        match self.why {
+            Why::TimedOut(scope) => Some(scope),
+            Why::Cancelled(_) => None,
         }
     }
 }
@@ -64,10 +80,10 @@ impl fmt::Debug for Interrupted {
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut(_) => f.write_str("a deadline passed"),
-            Self::Cancelled(None) => f.write_str("cancelled"),
-            Self::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),
+        match &self.why {
+            Why::TimedOut(_) => f.write_str("a deadline passed"),
+            Why::Cancelled(None) => f.write_str("cancelled"),
+            Why::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),
         }
     }
 }

@@ -6,16 +6,24 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::Location;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::machine::{Mail, Task};
 use super::{Interrupted, nanos};
+
+/// The place of a call in a program.
+pub(super) type At = &'static Location<'static>;
 
 /// Names a task, a scope, a wait or a queue. No number is used twice on one thread.
 pub(super) type Number = u64;
 
 /// How long an interrupted body may wait for foreign futures alone.
 const FOREIGN_GRACE_MS: u64 = 1_000;
+
+/// The number of places that a cause keeps: the last ones that returned it.
+const PLACES: usize = 4;
 
 /// How many steps may go on, one inside the other.
 const STEPS_AT_ONCE: usize = 8;
@@ -85,6 +93,10 @@ pub(super) struct Cause {
     why: Interrupted,
     number: u64,
     is_returned: bool,
+    /// The last places that returned the cause, each once.
+    caught_at: Vec<At>,
+    /// The number of waits that the owner has begun since, outside of shields.
+    waits: u64,
     /// When the owner's own grace ends.
     grace_ends: Option<u64>,
     /// When the foreign grace ends, if one has begun.
@@ -183,6 +195,10 @@ pub(super) struct State {
     /// How many waits and shields were polled and are pending.
     pending_polls: u64,
 
+    /// The first interruption that was swallowed: how many waits had begun since, the last one at
+    /// a place that had returned it, while the program held no error of it.
+    pub(super) swallowed: Option<u64>,
+
     /// Called and dropped when the state is not borrowed.
     pub(super) calls: Vec<Waker>,
     pub(super) trash: Vec<Box<dyn Any>>,
@@ -277,12 +293,30 @@ impl State {
     }
 
     /// Returns a cause from a poll. From now on the branch sees only causes of owners further in.
-    fn give(&mut self, owner: Number, seen: Option<Seen>) -> Interrupted {
+    fn give(&mut self, owner: Number, seen: Option<Seen>, at: At) -> Interrupted {
         let floor = self.region(owner).opened + 1;
         self.step.branch = seen.map(|seen| Seen { floor, ..seen });
         let cause = self.cause_mut(owner);
         cause.is_returned = true;
+        cause.caught_at.retain(|before| *before != at);
+        cause.caught_at.insert(0, at);
+        cause.caught_at.truncate(PLACES);
         cause.why.clone()
+    }
+
+    /// Counts a wait that begins at a place for all owners around it whose cause was returned.
+    fn count_wait(&mut self, at: At) {
+        let owners: Vec<Number> = self.owners().iter().map(|owner| owner.number).collect();
+        for owner in owners {
+            let Some(cause) = &mut self.region_mut(owner).cause else { continue };
+            if !cause.is_returned {
+                continue;
+            }
+            cause.waits += 1;
+            let is_dropped = Rc::strong_count(&cause.why.held) == 1;
+            let waits = (is_dropped && cause.caught_at.contains(&at)).then_some(cause.waits);
+            self.swallowed = self.swallowed.or(waits);
+        }
     }
 }
 
@@ -293,6 +327,7 @@ impl State {
         &mut self,
         event: Event,
         waker: Option<Waker>,
+        at: At,
     ) -> Result<Number, Result<(), Interrupted>> {
         if waker.is_some() {
             self.list_here();
@@ -309,9 +344,10 @@ impl State {
         if !matches!(event, Event::Elapse(_)) {
             if let Some(owner) = self.due(self.step.branch, AT_ANY_TIME) {
                 self.trash.push(Box::new(waker));
-                return Err(Err(self.give(owner, self.step.branch)));
+                return Err(Err(self.give(owner, self.step.branch, at)));
             }
             self.step.branch = None;
+            self.count_wait(at);
         }
         let (number, place) = (super::next_number(), self.here(None));
         let (is_satisfied, stamp, polled, was_called) = (false, 0, 0, false);
@@ -326,6 +362,7 @@ impl State {
         &mut self,
         number: Number,
         waker: Option<Waker>,
+        awaited_at: At,
     ) -> Poll<Result<(), Interrupted>> {
         let at = self.position(number).expect("a wait that has not ended");
         if waker.is_some() {
@@ -341,7 +378,8 @@ impl State {
         self.trash.push(Box::new(waker_before));
 
         let (event, stamp) = (wait.event, wait.stamp);
-        let is_next_step = matches!(event, Event::NextStep(step) if step < self.step.number);
+        // The step around has a smaller number than the one that began the wait inside.
+        let is_next_step = matches!(event, Event::NextStep(step) if step != self.step.number);
         let is_satisfied = wait.is_satisfied || is_next_step && before.task != place.task;
         if matches!(event, Event::Elapse(_)) {
             if !is_satisfied {
@@ -355,7 +393,7 @@ impl State {
         let until = if is_next_step { self.step.began } else { AT_ANY_TIME };
         if !is_satisfied && let Some(owner) = self.due(seen, until) {
             self.end_wait(at);
-            return Poll::Ready(Err(self.give(owner, seen)));
+            return Poll::Ready(Err(self.give(owner, seen, awaited_at)));
         }
         if is_satisfied || is_next_step {
             self.end_wait(at);
@@ -413,9 +451,15 @@ impl State {
         self.waits.iter().position(|wait| wait.number == number)
     }
 
-    pub(super) fn check_interrupt(&mut self) -> Option<Interrupted> {
+    /// The number of waits since a cancel of the task was returned.
+    pub(super) fn waits_since(&self, task: Number) -> Option<u64> {
+        let cause = self.find(task)?.cause.as_ref()?;
+        cause.is_returned.then_some(cause.waits)
+    }
+
+    pub(super) fn check_interrupt(&mut self, at: At) -> Option<Interrupted> {
         let owner = self.due(self.step.branch, AT_ANY_TIME)?;
-        Some(self.give(owner, self.step.branch))
+        Some(self.give(owner, self.step.branch, at))
     }
 
     pub(super) fn pending_interrupt(&self) -> Option<Interrupted> {
@@ -515,6 +559,8 @@ impl State {
             why,
             number,
             is_returned: false,
+            caught_at: Vec::new(),
+            waits: 0,
             grace_ends: grace.map(|grace| now.saturating_add(grace)),
             foreign_ends: None,
             report_at: now.saturating_add(nanos(super::ms(REPORT_MS))),
@@ -603,16 +649,25 @@ impl State {
             }
         }
         due.sort_unstable();
-        due.into_iter().for_each(|(_, _, scope)| self.raise(scope, Interrupted::TimedOut(scope)));
+        due.into_iter().for_each(|(_, _, scope)| self.raise(scope, Interrupted::timed_out(scope)));
     }
 
-    /// Asks a task to end.
-    pub(super) fn request_cancel(&mut self, task: Number, why: Interrupted) {
+    /// Asks a task to end, and drops it after the grace, if there is one. The first grace that ends
+    /// counts.
+    pub(super) fn request_cancel(&mut self, task: Number, why: Interrupted, grace: Option<u64>) {
         match self.tasks.iter().find(|one| one.number == task) {
-            Some(one) if one.end.is_some() => {}
-            Some(one) if !one.was_stepped => self.doomed.push_back((task, why)),
-            _ => self.raise(task, why),
+            Some(one) if one.end.is_some() => return,
+            Some(one) if !one.was_stepped => return self.doomed.push_back((task, why)),
+            _ => {}
         }
+        match self.region(task).cause {
+            None => self.raise(task, why),
+            Some(_) if grace.is_some() => self.poll_soon(task),
+            Some(_) => {}
+        }
+        let ends = grace.map(|grace| self.now.saturating_add(grace));
+        let cause = self.cause_mut(task);
+        cause.grace_ends = [cause.grace_ends, ends].into_iter().flatten().min();
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use super::Interrupted;
 use super::machine::{End, end_of, name_of, start, with};
-use super::rules::{Event, Number};
+use super::rules::{At, Event, Number};
 use super::waits::Parked;
+use super::{Interrupted, nanos};
 
 /// Why joining a task gave no value.
 pub(crate) enum TaskError {
@@ -72,9 +74,9 @@ fn begin<F: Future + 'static>(name: &'static str, is_eager: bool, future: F) -> 
     Task { number, output, join: Parked::default() }
 }
 
-fn request_cancel(task: Number, reason: &str) {
-    let reason = (!reason.is_empty()).then(|| reason.to_owned());
-    with(|state| state.request_cancel(task, Interrupted::Cancelled(reason)));
+fn request_cancel(task: Number, reason: &str, grace: Option<Duration>) {
+    let reason = Some(reason).filter(|reason| !reason.is_empty());
+    with(|state| state.request_cancel(task, Interrupted::cancelled(reason), grace.map(nanos)));
 }
 
 impl<T> Task<T> {
@@ -83,23 +85,41 @@ impl<T> Task<T> {
     }
 
     pub(crate) fn request_cancel(&self, reason: &str) {
-        request_cancel(self.number, reason);
+        request_cancel(self.number, reason, None);
     }
 
     /// Asks the task to end and waits until it has.
+    #[track_caller]
     pub(crate) fn cancel(&self) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
+        self.end_at(None, Location::caller())
+    }
+
+    /// As `cancel`, and drops the task after the grace.
+    #[track_caller]
+    pub(crate) fn cancel_within(
+        &self,
+        grace: Duration,
+    ) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
+        self.end_at(Some(grace), Location::caller())
+    }
+
+    fn end_at(
+        &self,
+        grace: Option<Duration>,
+        at: At,
+    ) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
         let (task, mut join) = (self.number, Parked::default());
         async move {
-            request_cancel(task, "");
+            request_cancel(task, "", grace);
             while end_of(task).is_none() {
-                std::future::poll_fn(|cx| join.poll(|_| Event::EndOf(task), cx)).await?;
+                std::future::poll_fn(|cx| join.poll(|_| Event::EndOf(task), at, cx)).await?;
             }
             Ok(())
         }
     }
 
     pub(crate) fn abort(&self) {
-        let why = Interrupted::Cancelled(Some("aborted".to_owned()));
+        let why = Interrupted::cancelled(Some("aborted"));
         if !self.is_finished() {
             with(|state| state.doomed.push_back((self.number, why)));
         }
@@ -118,10 +138,11 @@ impl<T> Unpin for Task<T> {}
 impl<T> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let task = self.number;
+        let (task, at) = (self.number, Location::caller());
         while self.join.is_parked() || end_of(task).is_none() {
-            match self.join.poll(|_| Event::EndOf(task), cx) {
+            match self.join.poll(|_| Event::EndOf(task), at, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(why)) => return Poll::Ready(Err(TaskError::Interrupted(why))),
@@ -147,6 +168,16 @@ impl Current {
         name_of(self.0)
     }
     pub(crate) fn request_cancel(&self, reason: &str) {
-        request_cancel(self.0, reason);
+        request_cancel(self.0, reason, None);
     }
+
+    /// The number of waits since the task caught a cancel.
+    pub(crate) fn waits_since_cancel(&self) -> Option<u64> {
+        with(|state| state.waits_since(self.0))
+    }
+}
+
+/// The number of waits since the first interruption that was swallowed.
+pub(crate) fn swallowed() -> Option<u64> {
+    with(|state| state.swallowed)
 }

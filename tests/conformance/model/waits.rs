@@ -1,12 +1,13 @@
 //! The futures that wait: each names its event at its first poll.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::machine::{next_number, try_with, with};
-use super::rules::{Event, Number, State};
+use super::rules::{At, Event, Number, State};
 use super::{Interrupted, nanos};
 
 /// The waker of a poll, if it is not the task's own.
@@ -31,15 +32,16 @@ impl Parked {
     pub(super) fn poll(
         &mut self,
         event: impl FnOnce(&State) -> Event,
+        at: At,
         cx: &Context<'_>,
     ) -> Poll<Result<(), Interrupted>> {
         let waker = waker_of(cx);
         let answer = match self.0 {
-            Some(wait) => with(|state| state.poll_wait(wait, waker)),
+            Some(wait) => with(|state| state.poll_wait(wait, waker, at)),
             None => {
                 let begun = with(|state| {
                     let event = event(state);
-                    state.begin_wait(event, waker)
+                    state.begin_wait(event, waker, at)
                 });
                 match begun {
                     Ok(wait) => {
@@ -80,15 +82,18 @@ fn moment_after(state: &State, length: Duration) -> u64 {
 #[must_use = "a future does nothing until it is awaited"]
 pub(crate) struct Sleep {
     length: Duration,
+    at: At,
     parked: Parked,
 }
 
 /// Waits so long; a length of zero until the next step.
+#[track_caller]
 pub(crate) fn sleep(length: Duration) -> Sleep {
-    Sleep { length, parked: Parked::default() }
+    Sleep { length, at: Location::caller(), parked: Parked::default() }
 }
 
 /// Waits until the next step.
+#[track_caller]
 pub(crate) fn yield_now() -> Sleep {
     sleep(Duration::ZERO)
 }
@@ -97,12 +102,12 @@ impl Future for Sleep {
     type Output = Result<(), Interrupted>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let length = self.length;
+        let Sleep { length, at, .. } = *self;
         let event = |state: &State| match moment_after(state, length) {
             moment if moment <= state.now => Event::NextStep(state.this_step()),
             moment => Event::Moment(moment),
         };
-        self.parked.poll(event, cx)
+        self.parked.poll(event, at, cx)
     }
 }
 
@@ -124,7 +129,9 @@ impl Future for Elapse {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let length = self.length;
         let event = |state: &State| Event::Elapse(moment_after(state, length));
-        self.parked.poll(event, cx).map(|answer| assert!(answer.is_ok(), "never interrupted"))
+        let never_noted = Location::caller();
+        let polled = self.parked.poll(event, never_noted, cx);
+        polled.map(|answer| assert!(answer.is_ok(), "never interrupted"))
     }
 }
 
@@ -158,20 +165,22 @@ impl WaitQueue {
 #[must_use = "a future does nothing until it is awaited"]
 pub(crate) struct Park<'a> {
     queue: &'a WaitQueue,
+    at: At,
     parked: Parked,
 }
 
 /// Waits in a queue until woken.
+#[track_caller]
 pub(crate) fn park(queue: &WaitQueue) -> Park<'_> {
-    Park { queue, parked: Parked::default() }
+    Park { queue, at: Location::caller(), parked: Parked::default() }
 }
 
 impl Future for Park<'_> {
     type Output = Result<(), Interrupted>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let queue = self.queue.number();
-        self.parked.poll(|_| Event::WakeOf(queue), cx)
+        let (queue, at) = (self.queue.number(), self.at);
+        self.parked.poll(|_| Event::WakeOf(queue), at, cx)
     }
 }
 
@@ -179,12 +188,14 @@ impl Future for Park<'_> {
 #[must_use = "a future does nothing until it is awaited"]
 pub(crate) struct FutureWait<F> {
     future: Pin<Box<F>>,
+    at: At,
     parked: Parked,
 }
 
 /// Makes a foreign future a wait.
+#[track_caller]
 pub(crate) fn future_wait<F: Future>(future: F) -> FutureWait<F> {
-    FutureWait { future: Box::pin(future), parked: Parked::default() }
+    FutureWait { future: Box::pin(future), at: Location::caller(), parked: Parked::default() }
 }
 
 impl<F: Future> Future for FutureWait<F> {
@@ -195,7 +206,8 @@ impl<F: Future> Future for FutureWait<F> {
             self.parked.end_foreign();
             return Poll::Ready(Ok(output));
         }
-        match self.parked.poll(|_| Event::Foreign, cx) {
+        let at = self.at;
+        match self.parked.poll(|_| Event::Foreign, at, cx) {
             Poll::Ready(Err(why)) => Poll::Ready(Err(why)),
             Poll::Ready(Ok(())) => unreachable!("no event of the model's own"),
             Poll::Pending => Poll::Pending,
@@ -204,8 +216,10 @@ impl<F: Future> Future for FutureWait<F> {
 }
 
 /// Returns the interruption that the next wait here would return, and so delivers it.
+#[track_caller]
 pub(crate) fn check_interrupt() -> Result<(), Interrupted> {
-    with(State::check_interrupt).map_or(Ok(()), Err)
+    let at = Location::caller();
+    with(|state| state.check_interrupt(at)).map_or(Ok(()), Err)
 }
 
 /// Returns the interruption that the next wait here would return, and does not deliver it.

@@ -15,6 +15,10 @@
 //! dropped: only foreign futures remain, which cannot be interrupted |
 //! | otherwise | dropped after the foreign grace: the body cleans up through a foreign future |
 
+use std::iter::successors;
+use std::panic::Location;
+use std::time::Duration;
+
 use pikake_time::Ticks;
 
 use super::{Branch, Cause, Query};
@@ -23,7 +27,9 @@ use crate::cell::sub_wait::{Count, SubWait};
 use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::local::Local;
+use crate::scope::Frame;
 use crate::step::Step;
+use crate::swallowed::Waits;
 use crate::wait::{Parked, WaitPlace, Waiter};
 
 impl Cause {
@@ -39,29 +45,33 @@ impl Local {
     /// The cause that is due to a wait in the current scope, and the moment at which its owner was
     /// opened.
     fn find_due<'a>(&'a self, task: &'a TaskRef, query: &Query) -> Option<(u64, &'a Cause)> {
-        let mut found = None;
-        let mut at = self.step.innermost();
-        while let Some(scope) = at {
-            if scope.is_shield() {
-                return found;
-            }
-            if let Some(cause) = scope.cause().filter(|cause| cause.is_due(scope.opened(), query)) {
-                found = Some((scope.opened(), cause));
-            }
-            at = scope.parent();
-        }
-        match task.cause() {
-            Some(cause) if cause.is_due(0, query) => Some((0, cause)),
-            _ => found,
-        }
+        self.causes_around(task).filter(|(opened, cause)| cause.is_due(*opened, query)).last()
     }
 
-    /// The interruption that is due to a wait, which must return it. Marks the cause as returned,
+    /// The causes of the owners around the current scope, from the inside out and up to a shield,
+    /// each with the moment at which its owner was opened.
+    pub(super) fn causes_around<'a>(
+        &'a self,
+        task: &'a TaskRef,
+    ) -> impl Iterator<Item = (u64, &'a Cause)> {
+        let scopes = || successors(self.step.innermost(), |scope| scope.parent());
+        let open = scopes().take_while(|scope| !scope.is_shield());
+        let causes = open.filter_map(|scope| Some((scope.opened(), scope.cause()?)));
+        let own = task.cause().filter(|_| !scopes().any(Frame::is_shield));
+        causes.chain(own.map(|cause| (0, cause)))
+    }
+
+    /// The interruption that is due to the wait at a place, which must return it. Marks the cause as returned,
     /// and raises the branch's floor.
     #[cold]
-    pub(crate) fn collect_due(&self, task: &TaskRef, query: &Query) -> Option<Interrupted> {
+    pub(crate) fn collect_due(
+        &self,
+        task: &TaskRef,
+        query: &Query,
+        place: &'static Location<'static>,
+    ) -> Option<Interrupted> {
         let (opened, cause) = self.find_due(task, query)?;
-        cause.returned.set(true);
+        cause.note_returned(place, self.kernel().now());
         let raised = query.branch.map(|branch| Branch { floor: opened + 1, ..branch });
         self.step.branch.set(raised);
         Some(cause.why())
@@ -129,20 +139,24 @@ pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &
     let kernel = local.kernel();
     let now = kernel.now();
     let graces = local.graces();
-    if cause.grace_ends.is_some_and(|end| end <= now) {
+    if cause.grace_ends.get().is_some_and(|end| end <= now) {
         cause.end_alarm(local);
         return true;
     }
     let report_at = cause.since.saturating_add(graces.report);
     if !cause.is_reported.get() && report_at <= now {
         cause.is_reported.set(true);
-        report(owner.task(), &cause.why);
+        report(owner.task(), cause);
+    }
+    let patience_ends = cause.patience_ends(local);
+    if patience_ends.is_some_and(|end| end <= now) {
+        cause.end_patience(local, owner.task(), owner.sub_wait());
     }
     if polled.sub_waits.waiting() > 0 || polled.has_pending {
         cause.foreign_since.set(None);
     } else if polled.is_woken {
         local.notify(owner);
-    } else if !cause.returned.get() && polled.sub_waits.called() == 0 {
+    } else if !cause.was_returned() && polled.sub_waits.called() == 0 {
         cause.end_alarm(local);
         return true;
     } else {
@@ -155,7 +169,9 @@ pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &
     }
     let report_at = (!cause.is_reported.get()).then_some(report_at);
     let foreign_ends = cause.foreign_since.get().map(|since| since.saturating_add(graces.foreign));
-    let next = [report_at, cause.grace_ends, foreign_ends].into_iter().flatten().min();
+    let patience_ends = patience_ends.filter(|end| *end > now);
+    let next = [report_at, cause.grace_ends.get(), foreign_ends, patience_ends];
+    let next = next.into_iter().flatten().min();
     set_alarm(local, cause, next, owner);
     false
 }
@@ -188,20 +204,40 @@ fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
     }
 }
 
-fn report(task: &TaskRef, why: &Interrupted) {
-    let (trap, awaited_at) = match task.last_wait() {
+/// Reports a body that has not ended some time after the cause.
+fn report(task: &TaskRef, cause: &Cause) {
+    let caught = cause.waits_since();
+    // A sub-wait is not the task's last wait.
+    let now = task.last_wait().or(caught.and_then(|(.., last)| last));
+    let (trap, awaited_at) = match now {
         Some((trap, place)) => (trap.name(), place.to_string()),
         None => ("a foreign future", "(not known)".into()),
     };
-    tracing::warn!(
-        task = task.id().0,
-        name = task.name(),
-        spawned_at = %task.spawned_at(),
-        interruption = %why,
-        trap,
-        awaited_at,
-        "cleaning up after an interruption takes long"
-    );
+    let (id, name, spawned_at) = (task.id().0, task.name(), task.spawned_at());
+    match caught {
+        Some((caught_at, waits @ 1.., _)) => tracing::warn!(
+            task = id,
+            name,
+            %spawned_at,
+            interruption = %cause.why,
+            %caught_at,
+            waits,
+            trap,
+            awaited_at,
+            "caught the interruption at {caught_at} and has begun {} since, now `{trap}` at \
+             {awaited_at}: return the error, or put cleanup under a shield",
+            Waits(waits)
+        ),
+        _ => tracing::warn!(
+            task = id,
+            name,
+            %spawned_at,
+            interruption = %cause.why,
+            trap,
+            awaited_at,
+            "cleaning up after an interruption takes long"
+        ),
+    }
 }
 
 impl TaskRef {
@@ -209,6 +245,12 @@ impl TaskRef {
     ///
     /// A second request changes nothing.
     pub fn request_cancel(&self, reason: Interrupted) {
+        self.request_end(reason, None);
+    }
+
+    /// As [`request_cancel`](Self::request_cancel). The kernel drops the task if it has not ended
+    /// after the grace, if there is one. Of several graces the first that ends counts.
+    pub(crate) fn request_end(&self, reason: Interrupted, grace: Option<Duration>) {
         door::reach(self.kernel(), |local| {
             if self.is_ended() {
                 return;
@@ -216,10 +258,18 @@ impl TaskRef {
             if self.cause().is_none() && self.ends_unbegun() {
                 return local.kernel().abort(self, TaskError::Cancelled(reason));
             }
-            if self.cause().is_some() {
+            let (now, rate) = (local.kernel().now(), local.kernel().rate());
+            let grace_ends = grace.map(|grace| now.saturating_add(rate.ticks_ceil(grace)));
+            if let Some(cause) = self.cause() {
+                if let Some(end) = grace_ends {
+                    cause.grace_ends.set(cause.grace_ends.get().or(grace_ends).min(Some(end)));
+                    // The rules after the step set the alarm.
+                    local.make_ready(self);
+                }
                 return;
             }
-            self.set_cause(Cause::new(local.moments.next(), reason, local.kernel().now(), None));
+            let reason = reason.not_held();
+            self.set_cause(Cause::new(local.moments.next(), reason, now, grace_ends));
             add_cause(self);
             local.make_ready(self);
             let inside = local.sub_waits().take_wakers(self, None);

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::iter::successors;
+use std::panic::Location;
 use std::time::Duration;
 
 use pikake_time::Deadline;
@@ -174,8 +175,9 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 #[track_caller]
 pub fn check_interrupt() -> Result<(), Interrupted> {
     door::with(|_| ());
+    let place = Location::caller();
     let due = door::try_with_task(|local, task| {
-        local.collect_due(task, &Query::new(local.step.branch.get()))
+        local.collect_due(task, &Query::new(local.step.branch.get()), place)
     });
     due.flatten().map_or(Ok(()), Err)
 }

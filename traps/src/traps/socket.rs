@@ -155,6 +155,10 @@ impl<A: AsAttempt> Trap for SocketTrap<A> {
         self.at_place(|place| cx.collect(entry, place))
     }
 
+    fn is_accepting(&mut self) -> bool {
+        matches!(self.what.attempt(), Attempt::Accept(_))
+    }
+
     fn leave(&mut self, [entry]: &mut OneEntry, kernel: &dyn TrapHandler) {
         let mut none = Outcome::default();
         entry.leave(kernel, WaitPlace::Socket(self.socket, self.what.attempt(), &mut none));

@@ -60,7 +60,7 @@ enum Timers {
 
 impl Careless {
     fn new() -> Rc<Self> {
-        let graces = Graces { foreign: FOREIGN.get(), report: u64::MAX };
+        let graces = Graces { foreign: FOREIGN.get(), report: u64::MAX, cleanup_limit: None };
         let quotas = Quotas { attempts: u32::MAX, answers: u32::MAX };
         Rc::new(Self {
             local: Local::new(Home::open(|| {}), graces, quotas),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use pikake::net::tls::TlsStream;
 use pikake::net::{MemoryStream, WriteAllError, interruption};
-use pikake::testing::{Run, interrupt_everywhere};
+use pikake::testing::{Injector, Run, interrupt_everywhere};
 use pikake::{shield, spawn};
 
 use super::certificates::{Authority, SERVER};
@@ -124,7 +124,7 @@ fn data_are_neither_lost_nor_doubled() {
     let authority = &authority;
     let data: Vec<u8> = (0..LENGTH).map(|number| (number % 251) as u8).collect();
     let data = &data;
-    let report = interrupt_everywhere(
+    let report = Injector::new().cleanup_limit(None).run(
         || async move {
             let (client, server) = MemoryStream::pair(ROOM);
             let mut server = echo(authority, server);

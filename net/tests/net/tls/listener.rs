@@ -11,7 +11,7 @@ use pikake::net::{
     serve, serve_until,
 };
 use pikake::sim::Runs;
-use pikake::testing::interrupt_everywhere;
+use pikake::testing::Injector;
 use pikake::time::{elapsed_since, now};
 use pikake::{Task, shield, sleep, spawn, timeout_after};
 
@@ -294,7 +294,7 @@ fn interrupted_or_dropped_listener_cancels_handshakes() {
 fn interrupted_calls_lose_no_connection() {
     let authority = Authority::new();
     let authority = &authority;
-    let report = interrupt_everywhere(
+    let report = Injector::new().cleanup_limit(None).run(
         || async move {
             let door = Door::default();
             let listener = listener(authority, &door);

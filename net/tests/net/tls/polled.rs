@@ -14,7 +14,7 @@ use pikake::net::{
     interruption,
 };
 use pikake::sim::Runs;
-use pikake::testing::interrupt_everywhere;
+use pikake::testing::Injector;
 use pikake::{Interrupted, current, shield, sleep, spawn, timeout_after, yield_now};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional, split};
 
@@ -388,7 +388,7 @@ fn interrupted_polls_lose_nothing() {
     const LENGTH: usize = 1500;
     let authority = Authority::new();
     let (authority, sent) = (&authority, &data(LENGTH));
-    let report = interrupt_everywhere(
+    let report = Injector::new().cleanup_limit(None).run(
         || async move {
             let (one, other) = MemoryStream::pair(200);
             let acceptor = authority.acceptor();
