@@ -133,9 +133,22 @@ pub struct Task {
     pub bytes: u64,
     /// The reason for which the task was asked to end.
     pub cancelled: Option<String>,
+    /// What the task did since it caught that interruption; `None` before.
+    pub goes_on: Option<GoesOn>,
     /// The waits of the task. A request for tasks without waits gives the last one only, without
     /// what it is for.
     pub waits: Vec<Wait>,
+}
+
+/// A task that caught the cancel that asked it to end, and has not ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GoesOn {
+    /// The time since the task was asked to end.
+    pub asked: u64,
+    /// The place of the await that returned the interruption.
+    pub caught_at: String,
+    /// The number of waits that the task has begun since, outside of shields.
+    pub waits: u64,
 }
 
 /// A wait of a task.

@@ -22,8 +22,8 @@ use pikake_kernel::inspect::{
 use pikake_kernel::wait_graph::{GraphTask, GraphWait};
 use pikake_time::{Rate, Ticks};
 use pikake_traps::{
-    Bound, Replied, Reply, SeenScope, SeenWait, TaskId, TaskRef, clock_rate, future_wait, now,
-    sleep, timeout_after,
+    Bound, GoesOn, Replied, Reply, SeenScope, SeenWait, TaskId, TaskRef, clock_rate, future_wait,
+    now, sleep, timeout_after,
 };
 
 use crate::model::{self, Scope, State, TaskKey, Wait};
@@ -91,6 +91,7 @@ pub(crate) struct SeenTask {
     spawned_at: &'static Location<'static>,
     future: (&'static str, usize),
     cancelled: Option<Box<str>>,
+    goes_on: Option<GoesOn>,
     /// Whether a foreign future can wake the task.
     has_wakers: bool,
     /// Whether the task has gone on during the look.
@@ -121,6 +122,7 @@ impl SeenTask {
             spawned_at: task.spawned_at(),
             future: task.future_type(),
             cancelled: task.cancel_reason().map(reason),
+            goes_on: task.goes_on(),
             has_wakers: false,
             has_moved: false,
             waits: Vec::new(),
@@ -176,6 +178,11 @@ impl SeenTask {
             future: shown(self.future.0),
             bytes: self.future.1 as u64,
             cancelled: self.cancelled.as_deref().map(shown),
+            goes_on: self.goes_on.map(|goes_on| model::GoesOn {
+                asked: nanoseconds(goes_on.asked),
+                caught_at: goes_on.caught_at.to_string(),
+                waits: goes_on.waits,
+            }),
             waits: self.waits_to_model(kernel),
         }
     }

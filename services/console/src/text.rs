@@ -9,8 +9,8 @@ use std::fmt::Write;
 
 use crate::answer::Answer;
 use crate::model::{
-    Edge, Event, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples, Scope,
-    Stack, State, Step, Task, TaskKey, Wait, What,
+    Edge, Event, GoesOn, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples,
+    Scope, Stack, State, Step, Task, TaskKey, Wait, What,
 };
 
 /// The longest name of a task in a table, in characters.
@@ -235,6 +235,19 @@ fn state_name(state: State) -> &'static str {
     }
 }
 
+/// The state of a task in a table: `waiting, cancelled 3.2 s ago, goes on`.
+fn state_of(task: &Task) -> String {
+    let state = state_name(task.state);
+    match &task.goes_on {
+        Some(it) => format!("{state}, {}", goes_on(it)),
+        None => state.to_owned(),
+    }
+}
+
+fn goes_on(goes_on: &GoesOn) -> String {
+    format!("cancelled {} ago, goes on", duration(goes_on.asked))
+}
+
 /// ``lock at src/main.rs:10:5 (mutex `accounts`, held by task 3)``.
 fn wait_line(wait: &Wait) -> String {
     wait_words(&wait.trap, &wait.place, wait.about.as_deref())
@@ -329,7 +342,7 @@ pub fn ps_row(ids: Ids, task: &Task) -> [String; 8] {
     [
         ids.show(task.id),
         name,
-        state_name(task.state).to_owned(),
+        state_of(task),
         wait,
         task.since.map_or_else(|| UNKNOWN.to_owned(), duration),
         task.steps.to_string(),
@@ -427,6 +440,9 @@ fn body(task: &Task, before: &str) -> String {
     if let Some(reason) = &task.cancelled {
         let _ = write!(text, ", {}", cancelled(reason));
     }
+    if let Some(it) = &task.goes_on {
+        let _ = write!(text, ", {}", goes_on(it));
+    }
     if let [wait] = &task.waits[..] {
         let _ = write!(text, ", {}", wait_line(wait));
     }
@@ -440,6 +456,15 @@ fn body(task: &Task, before: &str) -> String {
         }
     }
     text
+}
+
+/// `cancelled 3.2 s ago, caught at src/main.rs:10:5, 27 waits since`.
+fn goes_on_in_full(goes_on: &GoesOn) -> String {
+    let (asked, caught_at) = (duration(goes_on.asked), place(&goes_on.caught_at));
+    format!(
+        "cancelled {asked} ago, caught at {caught_at}, {} since",
+        counted(goes_on.waits, "wait")
+    )
 }
 
 fn cancelled(reason: &str) -> String {
@@ -468,6 +493,7 @@ pub fn where_(answer: &Answer) -> String {
         let lines = [
             ("state", Some(format!("{}{since}", state_name(task.state)))),
             ("cancelled", task.cancelled.as_deref().map(cancelled)),
+            ("goes on", task.goes_on.as_ref().map(goes_on_in_full)),
             ("parent", task.parent.map(|parent| names.long(parent))),
             ("spawned at", Some(place(&task.spawned_at))),
             ("future", Some(format!("{}, {}", escaped(&task.future), bytes(task.bytes)))),

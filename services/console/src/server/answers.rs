@@ -376,6 +376,7 @@ fn running(look: &[SeenTask], step: &Step) -> Task {
         future: String::new(),
         bytes: 0,
         cancelled: None,
+        goes_on: None,
         waits: Vec::new(),
     };
     let known = known.unwrap_or_else(unknown);

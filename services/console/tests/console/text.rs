@@ -2,8 +2,8 @@
 
 use pikake_console::answer::Answer;
 use pikake_console::model::{
-    Blocked, Edge, Event, Graph, Kernel, KernelStats, PeerStats, Process, ProcessStats, ProfileRow,
-    Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
+    Blocked, Edge, Event, GoesOn, Graph, Kernel, KernelStats, PeerStats, Process, ProcessStats,
+    ProfileRow, Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
 };
 use pikake_console::protocol::Part;
 use pikake_console::text::{self, Ids, bytes, duration};
@@ -34,6 +34,7 @@ fn task(id: u64, name: &str, parent: Option<u64>, state: State) -> Task {
         future: "app::run::{closure}".to_owned(),
         bytes: 1_300,
         cancelled: None,
+        goes_on: None,
         waits: Vec::new(),
     }
 }
@@ -221,16 +222,22 @@ task 2 `worker`
     let all = text::where_(&answer);
     assert!(all.contains(expected), "{all}");
     answer.tasks.retain(|task| task.id == key(4));
+    let caught_at = "src/main.rs:9:9".to_owned();
+    answer.tasks[0].goes_on = Some(GoesOn { asked: 3_200 * MS, caught_at, waits: 27 });
     let expected = "\
 task 4 `a name that goes…without any end`
   state       new, last stepped 1.2 s ago
   cancelled   asked to end: closing time
+  goes on     cancelled 3.2 s ago, caught at src/main.rs:9:9, 27 waits since
   parent      task 1
   spawned at  src/main.rs:4:5
   future      app::run::{closure}, 1.2 KiB
   steps       3
 ";
     assert_eq!(text::where_(&answer), expected);
+    let goes_on = ", cancelled 3.2 s ago, goes on";
+    assert!(text::ps(&answer).contains(&format!("new{goes_on}")), "{}", text::ps(&answer));
+    assert!(text::tree(&answer).contains(&format!("closing time{goes_on}")));
 }
 
 /// Two tasks in a deadlock, one that waits for them, and one that waits for itself.

@@ -40,6 +40,7 @@ fn task(id: u64, name: &str, steps: u64, busy: u64, since: u64) -> Task {
         future: "app::run".to_owned(),
         bytes: 100,
         cancelled: None,
+        goes_on: None,
         waits: vec![wait],
     }
 }

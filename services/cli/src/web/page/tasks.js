@@ -45,7 +45,14 @@ function idNumber(id) {
   return Number(kernel) * 2 ** 40 + Number(task);
 }
 
+// `cancelled 3.2 s ago, goes on`.
+const goesOn = (task) => task.goes_on ? `cancelled ${duration(task.goes_on.asked)} ago, goes on` : "";
+
 function waitText(task, place = (place) => place) {
+  return [goesOn(task), lastWait(task, place)].filter(Boolean).join(": ");
+}
+
+function lastWait(task, place) {
   const wait = task.waits.at(-1);
   if (!wait) return "";
   const about = wait.about ? `, ${wait.about}` : "";
@@ -349,6 +356,12 @@ function panelOf(task) {
   const facts = [
     ["Number", showId(task.id)],
     ["State", state],
+    ["Goes on", task.goes_on && el(
+      "span",
+      {},
+      `${goesOn(task)}: ${plural(task.goes_on.waits, "wait")} since the interruption was caught at `,
+      el("code", {}, task.goes_on.caught_at),
+    )],
     ["Since", duration(task.since)],
     ["Steps", count(task.steps)],
     ["Busy", task.busy ? `${duration(task.busy)}, the longest step ${duration(task.longest)}` : ""],

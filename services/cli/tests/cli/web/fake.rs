@@ -153,6 +153,7 @@ pub(super) fn task(number: u64, name: &str, parent: Option<u64>, owners: &[u64])
         future: "shop::transfer::{{closure}}".to_owned(),
         bytes: 480,
         cancelled: None,
+        goes_on: None,
         waits: vec![wait],
     }
 }
