@@ -70,8 +70,8 @@
 //! # Checks
 //!
 //! The closure checks the program's own invariant. Each run also checks that no task
-//! [swallows](pikake_traps::Swallowed) the interruption, and the kernel: the program ends; all tasks
-//! end after a cancel; and at the end, no socket is open, no wait outstanding and
+//! [swallows](pikake_traps::Swallowed) an interruption, and the kernel: the program ends; all
+//! tasks end after a cancel; and at the end, no socket is open, no wait outstanding and
 //! no timer set. The program must not keep sockets in its captured variables.
 //!
 //! # Time
@@ -176,9 +176,10 @@ impl Injector {
         self
     }
 
-    /// Sets the virtual time for which a task may go on after it caught an interruption; 30 seconds
-    /// by default. With `None`, an interruption that a task [swallows](pikake_traps::Swallowed) is
-    /// no failure at all.
+    /// Sets the virtual time for which a task may go on after it caught an interruption: 30 seconds
+    /// by default, and any length in a program with [`patience`](Self::patience), where time jumps.
+    /// With `None`, an interruption that a task [swallows](pikake_traps::Swallowed) is no failure
+    /// at all.
     pub fn cleanup_limit(mut self, limit: Option<Duration>) -> Self {
         self.cleanup_limit = limit;
         self
@@ -225,10 +226,15 @@ impl Injector {
     ) -> Rc<Probe> {
         let clock = TestClock::new(self.patience);
         let probe = Rc::new(Probe::new(plan, clock.clone()));
+        // While the program waits for the outside, time jumps to the end of any limit.
+        let cleanup_limit = match self.patience.is_zero() {
+            true => self.cleanup_limit,
+            false => self.cleanup_limit.map(|_| Duration::MAX),
+        };
         let kernel = Kernel::builder()
             .clock(clock.clone())
             .observer(Watching(probe.clone()))
-            .cleanup_limit(self.cleanup_limit)
+            .cleanup_limit(cleanup_limit)
             .build()
             .unwrap_or_else(|error| panic!("the kernel could not be created: {error}"));
         clock.set_kernel(kernel.handle());
@@ -261,10 +267,11 @@ impl Injector {
             Err(TaskError::Stopped) => fail(&format!("the program does not end: {}", clock.why())),
             Err(_) => None,
         };
-        if let Err(tasks) = end_tasks(&kernel, &clock) {
+        let ended = end_tasks(&kernel, &clock);
+        check_swallowed();
+        if let Err(tasks) = ended {
             fail(&format!("tasks that were asked to end, and do not: {tasks}"));
         }
-        check_swallowed();
         let run = Run { output, interruption: interruption.clone() };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(&run))) {
             fail(text(&*panic));

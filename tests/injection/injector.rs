@@ -8,7 +8,7 @@ use std::task::Poll;
 use pikake::net::UnixStream;
 use pikake::testing::{Kind, Run, interrupt_everywhere};
 use pikake::traps::{WaitQueue, park};
-use pikake::{sleep, spawn, yield_now};
+use pikake::{shield, sleep, spawn, yield_now};
 
 use crate::support::insist::{FOREVER, ms};
 
@@ -76,7 +76,8 @@ fn a_program_that_does_not_end_is_found() {
         },
         |_| {},
     );
-    assert!(text.contains("suspension 1 of 1") && text.contains("does not end"), "{text}");
+    assert!(text.contains("suspension 1 of 1") && text.contains("`park`"), "{text}");
+    assert!(text.contains("swallowed an interruption") && text.contains("30s later"), "{text}");
     let text = failure(|| async { while sleep(ms(1)).await.is_ok() {} }, |_| {});
     assert!(text.contains("does not end: its tasks made 200000 steps"), "{text}");
     let text = failure(
@@ -86,6 +87,19 @@ fn a_program_that_does_not_end_is_found() {
                     let _ = sleep(ms(1)).await;
                 }
             })
+            .detach();
+            yield_now().await
+        },
+        |_| {},
+    );
+    assert!(text.contains("task 2") && text.contains("where it had caught it"), "{text}");
+    let text = failure(
+        || async {
+            spawn(shield(async {
+                loop {
+                    let _ = sleep(ms(1)).await;
+                }
+            }))
             .detach();
             yield_now().await
         },

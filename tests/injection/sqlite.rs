@@ -153,7 +153,7 @@ fn on_database<T>(program: impl AsyncFn(Rc<SqliteBroker>) -> T, check: impl Fn(&
         let broker = insist(async || SqliteBroker::open(&path).await).await;
         program(Rc::new(broker)).await
     };
-    let report = Injector::new().patience(PATIENCE).run(program, |run| {
+    let report = Injector::new().cleanup_limit(None).patience(PATIENCE).run(program, |run| {
         check(run.output.as_ref().expect("it waits on traps alone"));
     });
     assert!(report.suspensions >= 8, "{report:?}");

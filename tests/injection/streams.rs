@@ -167,7 +167,7 @@ fn interrupted_reads_of_a_combinator_lose_no_bytes() {
         }
         (texts, told)
     };
-    let report = Injector::new().patience(SOCKETS).run(program, |run| {
+    let report = Injector::new().cleanup_limit(None).patience(SOCKETS).run(program, |run| {
         let (texts, told) = run.output.as_ref().expect("it waits on traps");
         assert_eq!(*texts, ["hello, reader", "hello, reader"]);
         assert!(*told <= 2 && (*told == 0 || run.interruption.is_some()), "told {told} times");

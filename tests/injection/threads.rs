@@ -50,7 +50,7 @@ fn interrupted_call_runs_at_most_once() {
         let _ = sleep(ms(1)).await;
         (given, told, done.load(Ordering::SeqCst))
     };
-    let report = Injector::new().patience(THREADS).run(program, |run| {
+    let report = Injector::new().cleanup_limit(None).patience(THREADS).run(program, |run| {
         let Some((given, told, done)) = run.output else { panic!("it waits on traps") };
         assert_eq!(given + told, 3);
         assert!(told <= 1 && done >= given && done <= given + told, "{given} {told} {done}");

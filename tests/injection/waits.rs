@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::task::run_in_thread;
-use pikake::testing::{Kind, interrupt_everywhere};
+use pikake::testing::{Injector, Kind, interrupt_everywhere};
 use pikake::traps::{
     Attempt, OpenSocket, Opened, WaitQueue, attempt, lookup, open_socket, park, read_wait, take,
     write_wait,
@@ -444,7 +444,7 @@ fn many_waits_of_one_task() {
         );
         (one, two, sum, insistent.told.get())
     };
-    let report = interrupt_everywhere(program, |run| {
+    let report = Injector::new().cleanup_limit(None).run(program, |run| {
         let (one, two, sum, told) = run.output.unwrap();
         assert_eq!((one, two, sum), ((), 3, 10));
         match &run.interruption {

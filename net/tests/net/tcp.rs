@@ -480,13 +480,15 @@ fn interruption_is_found_in_an_error_of_any_type() {
         }
     }
 
+    fn reason<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
+        interruption(error).and_then(Interrupted::reason)
+    }
+
     let stop = Interrupted::cancelled("stop");
-    let reason = |error: &(dyn Error + 'static)| interruption(error).and_then(|why| why.reason());
     assert_eq!(reason(&stop), Some("stop"));
     let own = Failed(stop.clone().into());
     assert_eq!(reason(&own), Some("stop"));
-    let boxed: Box<dyn Error + Send + Sync> = io::Error::other(own).into();
-    assert_eq!(reason(&*Failed(boxed).0), Some("stop"));
+    assert_eq!(reason(&Failed(io::Error::other(own).into())), Some("stop"));
     assert_eq!(reason(&Failed(TaskError::Interrupted(stop.clone()).into())), Some("stop"));
     // A task that was joined ended by it, and not the joiner.
     assert_eq!(reason(&Failed(TaskError::Cancelled(stop).into())), None);

@@ -82,8 +82,9 @@ impl Cause {
             Some(caught) => {
                 caught.last = Some((wait, moment));
                 caught.waits += u64::from(is.new);
-                let is_again =
+                let is_known =
                     caught.place == wait.1 || caught.places_before.contains(&Some(wait.1));
+                let is_again = is_known && !is_in_std(wait.1);
                 match is.new && is_dropped {
                     true if is_again => Some(HowSwallowed::WaitsAgain),
                     true if is.accepting => Some(HowSwallowed::Accepts),
@@ -114,6 +115,12 @@ impl Cause {
             after: kernel.rate().duration_floor(kernel.now().since(caught.since)),
         });
     }
+}
+
+/// Whether a place is one of the standard library, as that of an await by reference
+/// (`(&mut task).await`): many awaits of a program share it.
+fn is_in_std(place: &Location<'_>) -> bool {
+    ["/library/core/src/", "/library/alloc/src/"].iter().any(|part| place.file().contains(part))
 }
 
 /// What a noted wait is.

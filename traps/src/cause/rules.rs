@@ -61,8 +61,8 @@ impl Local {
         causes.chain(own.map(|cause| (0, cause)))
     }
 
-    /// The interruption that is due to the wait at a place, which must return it. Marks the cause as returned,
-    /// and raises the branch's floor.
+    /// The interruption that is due to the wait at a place, which must return it. Marks the cause
+    /// as returned, and raises the branch's floor.
     #[cold]
     pub(crate) fn collect_due(
         &self,
