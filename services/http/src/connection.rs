@@ -107,9 +107,11 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
         tracing::debug!(error, "a connection ended early");
     }
     // The stream is closed or upgraded, and unanswered requests are cancelled. An interruption is
-    // for upgrades only; the hard deadline drops the rest.
+    // for upgrades only; the hard deadline drops the rest. It is held: what follows is cleanup.
+    let mut held = Vec::new();
     while let Err(interrupted) = requests.until_ended().await {
         requests.cancel_upgrades(&interrupted);
+        held.push(interrupted);
     }
 }
 

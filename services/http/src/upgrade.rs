@@ -20,6 +20,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::future::{self, Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +32,9 @@ use hyper::ext::Protocol;
 use hyper::rt::{Read as _, ReadBuf, Write as _};
 use hyper::upgrade::OnUpgrade;
 use pikake_net::{Read, Write};
-use pikake_traps::{Bound, Builder, FutureWait, Interrupted, current, future_wait, try_current};
+use pikake_traps::{
+    Bound, Builder, FutureWait, Interrupted, current, future_wait, future_wait_at, try_current,
+};
 
 use crate::figures::Peer;
 use crate::peer::show_to_current;
@@ -357,7 +360,9 @@ impl Wait {
         if !self.is_foreign || polled.is_ready() {
             return polled;
         }
-        let mut trap = trap.unwrap_or_else(|| future_wait(future::pending()));
+        // The operations wait at places of their own.
+        let place = Location::caller();
+        let mut trap = trap.unwrap_or_else(|| future_wait_at(future::pending(), place));
         if let Poll::Ready(Err(interrupted)) = Pin::new(&mut trap).poll(cx) {
             return Poll::Ready(Err(interrupted.into()));
         }

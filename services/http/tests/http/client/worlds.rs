@@ -204,7 +204,7 @@ async fn interruption_ends_a_request_between_its_redirects() {
 
 #[test]
 fn interrupted_requests_leave_a_working_client() {
-    let report = Injector::new().patience(ms(2)).run(
+    let report = Injector::new().cleanup_limit(None).patience(ms(2)).run(
         || async {
             let server = scripted(async |conn| {
                 while let Some(request) = conn.request().await {
@@ -251,7 +251,7 @@ fn interrupted_requests_leave_a_working_client() {
 
 #[test]
 fn interrupted_http2_requests_leave_a_working_client() {
-    let report = Injector::new().patience(ms(2)).run(
+    let report = Injector::new().cleanup_limit(None).patience(ms(2)).run(
         || async {
             let site = super::site(router()).await;
             let client = Client::builder().no_proxy().http2_only().build().unwrap();
