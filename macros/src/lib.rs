@@ -92,6 +92,13 @@ pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// The function may return nothing, or a result.
 ///
+/// The attribute needs the feature `sim` of pikake, which a program turns on for its tests alone:
+///
+/// ```toml
+/// [dev-dependencies]
+/// pikake = { git = "…", features = ["sim"] }
+/// ```
+///
 /// # Examples
 ///
 /// ```
@@ -106,6 +113,9 @@ pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
+    if !cfg!(feature = "sim") {
+        return syn::Error::new(Span::call_site(), NO_SIM).to_compile_error().into();
+    }
     let mut found = SimOptions::default();
     let parser = syn::meta::parser(|meta| found.take(&meta));
     parse_macro_input!(options with parser);
@@ -271,6 +281,11 @@ pub fn service(options: TokenStream, item: TokenStream) -> TokenStream {
 pub fn select(branches: TokenStream) -> TokenStream {
     select::expand(parse_macro_input!(branches as select::Select)).into()
 }
+
+/// The error of `sim` in a build without simulations.
+const NO_SIM: &str = "`#[pikake::sim]` needs the feature `sim` of pikake. Tests turn it on in \
+                      Cargo.toml: below `[dev-dependencies]`, name pikake as below \
+                      `[dependencies]`, and add `features = [\"sim\"]`";
 
 #[derive(Default)]
 struct SimOptions {

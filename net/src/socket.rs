@@ -18,9 +18,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_traps::{
-    Address, AsAttempt, Attempt, Direction, IsReady, KernelTrap, OpenSocket, Opened,
-    PeerCredentials, SocketId, SocketOption, SocketTrap, Trap, attempt, kernel_trap_at,
-    open_socket,
+    Address, AsAttempt, Attempt, Direction, IsReady, KernelTrap, OpenSocket, Opened, SocketId,
+    SocketOption, SocketTrap, Trap, attempt, kernel_trap_at, open_socket,
 };
 
 use crate::chunk::make_room;
@@ -288,7 +287,8 @@ impl Socket {
         self.attempt(Attempt::PeerAddress(&mut address)).map(|_| filled_in(&mut address))
     }
 
-    pub(crate) fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+    #[cfg(feature = "peer-credentials")]
+    pub(crate) fn peer_credentials(&self) -> io::Result<pikake_traps::PeerCredentials> {
         let mut credentials = None;
         self.attempt(Attempt::PeerCredentials(&mut credentials))
             .map(|_| filled_in(&mut credentials))

@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
-use pikake_traps::{Direction, OpenSocket, PeerCredentials, SocketId, in_kernel, sleep};
+use pikake_traps::{Direction, OpenSocket, SocketId, in_kernel, sleep};
 
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -127,7 +127,8 @@ impl UnixStream {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) in a simulation, and on systems without
     /// `SO_PEERCRED`; the system's error; [`Closed`](pikake_traps::Closed).
-    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+    #[cfg(feature = "peer-credentials")]
+    pub fn peer_credentials(&self) -> io::Result<pikake_traps::PeerCredentials> {
         self.socket.peer_credentials()
     }
 

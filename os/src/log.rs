@@ -5,12 +5,13 @@
 
 use std::env::{self, VarError};
 use std::future::{Future, poll_fn};
-use std::io;
 
-use tracing::{Level, dispatcher};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{fmt, registry};
+use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Level, dispatcher};
+
+use self::lines::{Directives, Lines};
+
+mod lines;
 
 /// The variable that chooses the events.
 const VARIABLE: &str = "RUST_LOG";
@@ -23,7 +24,8 @@ const DEFAULT: LevelFilter = LevelFilter::WARN;
 /// The function sets a global subscriber, which prints a line for each warning and error. The
 /// variable `RUST_LOG` chooses other events: `RUST_LOG=debug`, `RUST_LOG=warn,my_app=trace`,
 /// `RUST_LOG=off`. If the variable cannot be read, the subscriber says so and prints warnings and
-/// errors. A line that cannot be written is lost.
+/// errors. A line has time, level, target, message and fields, and not the spans around. Control
+/// characters other than line breaks and tabs are escaped. A line that cannot be written is lost.
 ///
 /// If the program has set any subscriber before, global or scoped, the function does nothing.
 ///
@@ -42,19 +44,13 @@ pub fn log_to_stderr() {
     if dispatcher::has_been_set() {
         return;
     }
-    let (targets, complaint) = match targets() {
-        Ok(targets) => (targets, None),
+    let (directives, complaint) = match directives() {
+        Ok(directives) => (directives, None),
         Err(complaint) => (None, Some(complaint)),
     };
-    let targets = targets.unwrap_or_else(|| Targets::new().with_default(DEFAULT));
-    let lines = fmt::layer()
-        // Another crate may have turned the colours of `tracing-subscriber` on, also for files.
-        .with_ansi(false)
-        // Their report goes to standard error, too, and panics if that is closed.
-        .log_internal_errors(false)
-        .with_writer(io::stderr);
+    let lines = Lines(directives.unwrap_or_else(|| Directives::all(DEFAULT)));
     // Fails if another thread has set a subscriber since, which then stays.
-    let is_set = tracing::subscriber::set_global_default(registry().with(lines).with(targets));
+    let is_set = dispatcher::set_global_default(Dispatch::new(lines));
     if let (Ok(()), Some(complaint)) = (is_set, complaint) {
         tracing::warn!(
             "{VARIABLE} {complaint}: warnings and errors are shown; write for example `debug` or \
@@ -64,24 +60,18 @@ pub fn log_to_stderr() {
 }
 
 /// The events that the variable asks for, if it is set, or its error.
-fn targets() -> Result<Option<Targets>, String> {
+fn directives() -> Result<Option<Directives>, String> {
     let text = match env::var(VARIABLE) {
         Ok(text) => text,
         Err(VarError::NotPresent) => String::new(),
         Err(VarError::NotUnicode(_)) => return Err("is not UTF-8".into()),
     };
-    let directives: Vec<&str> =
-        text.split(',').map(str::trim).filter(|directive| !directive.is_empty()).collect();
-    if directives.is_empty() {
-        return Ok(None);
-    }
-    let targets = directives.join(",").parse();
-    targets.map(Some).map_err(|error| format!("is `{text}` ({error})"))
+    Directives::parse(&text).map_err(|error| format!("is `{text}` ({error})"))
 }
 
 /// Whether [`log_to_stderr`] would print trace events of this target.
 pub fn is_traced(target: &str) -> bool {
-    matches!(targets(), Ok(Some(targets)) if targets.would_enable(target, &Level::TRACE))
+    matches!(directives(), Ok(Some(directives)) if directives.choose(target, &Level::TRACE))
 }
 
 /// The future, with a call of [`log_to_stderr`] after its first poll.

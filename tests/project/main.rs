@@ -18,6 +18,7 @@ mod imports;
 mod layers;
 mod packages;
 mod tracked;
+mod weight;
 
 use std::path::Path;
 

@@ -6,9 +6,9 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use pikake_traps::PeerCredentials;
-use pikake_traps::{Address, Attempt, Direction, OpenSocket, Opened, SocketOption, first_buffers};
+use pikake_traps::{
+    Address, Attempt, Direction, OpenSocket, Opened, PeerCredentials, SocketOption, first_buffers,
+};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
@@ -194,10 +194,7 @@ impl MioSocket {
             Attempt::Shutdown(how) => socket.shutdown(*how)?,
             Attempt::LocalAddress(to) => **to = Some(to_address(&socket.local_addr()?)?),
             Attempt::PeerAddress(to) => **to = Some(to_address(&socket.peer_addr()?)?),
-            #[cfg(any(target_os = "linux", target_os = "android"))]
             Attempt::PeerCredentials(to) => **to = Some(peer_credentials(socket)?),
-            #[cfg(not(any(target_os = "linux", target_os = "android")))]
-            Attempt::PeerCredentials(_) => return Err(io::ErrorKind::Unsupported.into()),
             Attempt::SetOption(option) => set_option(socket, *option)?,
             Attempt::GetOption(to) => **to = option(socket, **to)?,
             // The kernel's own, and `accept`.
@@ -209,7 +206,12 @@ impl MioSocket {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(not(all(feature = "peer-credentials", any(target_os = "linux", target_os = "android"))))]
+fn peer_credentials(_: &Socket) -> io::Result<PeerCredentials> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(feature = "peer-credentials", any(target_os = "linux", target_os = "android")))]
 fn peer_credentials(socket: &Socket) -> io::Result<PeerCredentials> {
     // Not rustix's `socket_peercred`, whose process is never 0.
     let peer = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)?;

@@ -1,12 +1,13 @@
 //! What a program without a subscriber prints to standard error. Each program is a child process.
 
+use std::error::Error;
 use std::io::{BufRead, BufReader, pipe};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use pikake::{Interrupted, yield_now};
-use tracing::{debug, error, info, trace, warn};
+use tracing::{debug, error, info, info_span, trace, warn};
 
 use crate::support::child::{child, is_child};
 
@@ -114,6 +115,25 @@ fn variable_turns_on_traces_of_the_kernel() {
     let has = |text: &str| printed.iter().any(|line| line.contains(text));
     assert!(has("TRACE pikake_kernel::observe: stepping task="), "{printed:?}");
     assert!(!has("app"), "{printed:?}");
+}
+
+#[test]
+fn lines_show_fields_and_escape_control_characters() {
+    #[pikake::main]
+    async fn program() -> Result<(), Interrupted> {
+        yield_now().await?;
+        let error = std::io::Error::other("two words\x1b[2J");
+        let _span = info_span!("request").entered();
+        warn!(rows = 2, name = "pen", error = &error as &dyn Error, "from a peer: {}", "\u{9b}2J");
+        Ok(())
+    }
+
+    let test = "log::lines_show_fields_and_escape_control_characters";
+    if is_child(test) {
+        return program().unwrap();
+    }
+    let text = r#"from a peer: \u{9b}2J rows=2 name="pen" error=two words\u{1b}[2J"#;
+    assert_eq!(lines(test, &[("RUST_LOG", "info")]), [format!("WARN os::log: {text}")]);
 }
 
 #[test]
