@@ -8,7 +8,7 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 25] = [
+const HOUSE: [(&str, u8, &[&str]); 26] = [
     // They import nothing, and name the roof only in what they write.
     ("pikake-macros", 0, &[]),
     // The commands of the workspace, and what tests need of the system.
@@ -76,6 +76,7 @@ const HOUSE: [(&str, u8, &[&str]); 25] = [
     ),
     // Shows what others can build on the roof; nobody imports it.
     ("pikake-libraries", 5, &["pikake"]),
+    ("pikake-tour", 5, &["pikake"]),
     ("pikake-tutorial", 5, &["pikake"]),
     ("pikake-accounts", 5, &["pikake"]),
     // Shows what a trap outside of the house is; tests of the facade run it.

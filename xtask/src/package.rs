@@ -4,11 +4,12 @@ use crate::Result;
 use crate::run::{cargo, run};
 
 /// What is for this workspace alone.
-const NOT_PUBLISHED: [&str; 6] = [
+const NOT_PUBLISHED: [&str; 7] = [
     "pikake-accounts",
     "pikake-amqp-testing",
     "pikake-libraries",
     "pikake-read-at-least",
+    "pikake-tour",
     "pikake-tutorial",
     "xtask",
 ];
