@@ -39,6 +39,12 @@
 //! assert_eq!(fired, [(1_000_000_000, "sooner"), (2_000_000_000, "later")]);
 //! ```
 
+// Here, since this crate is built before those that name what Unix has.
+#[cfg(not(unix))]
+compile_error!(
+    "pikake needs a Unix system, with epoll, kqueue or poll: it does not run on Windows"
+);
+
 mod calibration;
 mod clock;
 mod entry;

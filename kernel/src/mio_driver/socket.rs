@@ -17,6 +17,14 @@ use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 
 use super::addresses::{from_address, from_any, to_address};
 
+/// Without the flag, a write to a closed connection could end the process by a signal. Pipes have
+/// no such flag. The standard library makes the process ignore the signal.
+#[cfg(not(target_vendor = "apple"))]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+/// An option of the socket instead, which socket2 sets.
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
 /// A socket of the system.
 #[derive(Debug)]
 pub struct MioSocket {
@@ -106,10 +114,7 @@ impl MioSocket {
                 to.fill_by(|to| Ok(rustix::net::recv(socket, to, RecvFlags::empty())?.0.0))
             })?,
             Attempt::Write(from) if self.is_socket => {
-                // Without the flag, a write to a closed connection could end the process by a
-                // signal. Pipes have no such flag. The standard library makes the process ignore
-                // the signal.
-                retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?
+                retry_on_intr(|| rustix::net::send(socket, from, NO_SIGNAL))?
             }
             other => return self.attempt_rare(other),
         };
@@ -143,7 +148,7 @@ impl MioSocket {
             }
             Attempt::WriteVectored(from) if self.is_socket => {
                 let message = MsgHdr::new().with_buffers(first_buffers(from));
-                let flags = i32::try_from(SendFlags::NOSIGNAL.bits()).expect("a small flag");
+                let flags = i32::try_from(NO_SIGNAL.bits()).expect("a small flag");
                 return retry(|| socket.sendmsg(&message, flags));
             }
             Attempt::WriteVectored(from) => {
@@ -160,7 +165,7 @@ impl MioSocket {
                 return Ok(length);
             }
             Attempt::Send(data, None) => {
-                let send = || rustix::net::send(socket, data, SendFlags::NOSIGNAL);
+                let send = || rustix::net::send(socket, data, NO_SIGNAL);
                 return Ok(retry_on_intr(send)?);
             }
             Attempt::Send(data, Some(to)) => {
@@ -230,7 +235,9 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 fn pair(kind: Type) -> io::Result<Opened<MioSocket>> {
-    let (one, other) = Socket::pair(Domain::UNIX, kind.nonblocking(), None)?;
+    let (one, other) = Socket::pair(Domain::UNIX, kind, None)?;
+    one.set_nonblocking(true)?;
+    other.set_nonblocking(true)?;
     let is_stream = kind == Type::STREAM;
     Ok(Opened::Pair(MioSocket::new(one, is_stream), MioSocket::new(other, is_stream)))
 }
@@ -239,7 +246,8 @@ fn adopt(descriptor: OwnedFd) -> io::Result<MioSocket> {
     let socket = Socket::from(descriptor);
     socket.set_nonblocking(true)?;
     let (is_socket, is_stream) = match socket.r#type() {
-        Ok(kind) => (true, kind == Type::STREAM && !socket.is_listener()?),
+        // A listener has no peer.
+        Ok(kind) => (true, kind == Type::STREAM && socket.peer_addr().is_ok()),
         // A terminal gives a line at a time, so a short read has not emptied its buffer.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTSOCK) => (false, false),
         Err(error) => return Err(error),
