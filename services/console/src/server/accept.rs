@@ -18,6 +18,7 @@ use pikake_traps::{
     kernel_trap_at, open_socket, sleep,
 };
 use rustix::io::Errno;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::process::geteuid;
 
 use super::Server;
