@@ -142,7 +142,7 @@ pub(crate) async fn demo(database: u16) -> Result<Vec<String>, Box<dyn Error>> {
     let server = pikake::spawn({
         let (others, limit) = (kernels.handles(), limit.clone());
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let on_listening = move |address| drop(listening.try_put(address));
+        let on_listening = move |address| _ = listening.try_put(address);
         async move { serve_visits(any, &others, config, limit, on_listening).await }
     });
     let address = addresses.get().await?.expect("it is not closed");
