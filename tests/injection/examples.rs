@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pikake::testing::{Kind, interrupt_everywhere};
+use pikake::testing::{Injector, Kind, interrupt_everywhere};
 use pikake::traps::{WaitQueue, park};
 use pikake::{Interrupted, shield, sleep, spawn, timeout_after, yield_now};
 
@@ -65,7 +65,7 @@ fn interrupted_send_loses_no_message() {
         let all = received.take();
         (all, back)
     };
-    interrupt_everywhere(program, |run| {
+    Injector::new().cleanup_limit(None).run(program, |run| {
         let (received, back) = run.output.clone().unwrap();
         assert!(back.len() <= 1);
         let expected: Vec<u32> = (0..6).filter(|message| !back.contains(message)).collect();
@@ -100,7 +100,7 @@ fn interrupted_receive_loses_no_message() {
         received.sort_unstable();
         (received, told)
     };
-    interrupt_everywhere(program, |run| {
+    Injector::new().cleanup_limit(None).run(program, |run| {
         let (received, told) = run.output.clone().unwrap();
         assert_eq!(received, [0, 1, 2, 10, 11, 12]);
         check_told(run, told);

@@ -113,7 +113,7 @@ fn interrupted_thread_ends_before_its_task() {
         .await;
         told.into_iter().filter(|is_told| *is_told).count()
     };
-    let report = Injector::new().patience(THREADS).run(program, |run| {
+    let report = Injector::new().cleanup_limit(None).patience(THREADS).run(program, |run| {
         let told = run.output.expect("it ends when its thread does");
         assert!(told <= usize::from(run.interruption.is_some()), "told {told} times");
     });
