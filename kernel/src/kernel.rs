@@ -104,8 +104,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     ///
     /// With the main task's panic. When the kernel was stopped, or the main task cancelled, before
     /// it returned. When a task has swallowed an interruption, if the kernel has a
-    /// [`cleanup_limit`](Builder::cleanup_limit). Inside a running kernel on the same thread. When the system's readiness queue
-    /// fails.
+    /// [`cleanup_limit`](Builder::cleanup_limit). Inside a running kernel on the same thread. When
+    /// the system's readiness queue fails.
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         match self.try_run(future) {
