@@ -36,8 +36,7 @@ fn warnings(program: impl Future<Output = ()>) -> Vec<String> {
     });
     let kernel = Kernel::builder().clock(ManualClock::auto()).build().unwrap();
     tracing::subscriber::with_default(on_warning, || kernel.run(program));
-    let noted = noted.lock().unwrap().clone();
-    noted
+    noted.lock().unwrap().clone()
 }
 
 #[test]
