@@ -65,7 +65,9 @@ fn loop_that_logs_a_lagging_receiver_swallows() {
                 }
             }
         });
-        (0..5).for_each(|number| drop(send.send(number)));
+        for number in 0..5 {
+            let _ = send.send(number);
+        }
         cancel(server).await;
     });
     assert_eq!((found.caught_at.line(), found.awaited_at.line()), (at, at));
@@ -286,11 +288,9 @@ fn branches_of_one_function_are_told_apart() {
         let joined = async { join_all((0..5).map(|rest| branch(10 + rest))).await };
         cancel(spawn(joined)).await;
         let selected = async {
-            loop {
-                select! {
-                    done = branch(10) => return done,
-                    done = branch(20) => return done,
-                }
+            select! {
+                done = branch(10) => done,
+                done = branch(20) => done,
             }
         };
         cancel(spawn(selected)).await;
