@@ -251,6 +251,16 @@ pub mod jobs {
     pub use pikake_jobs::AmqpBroker;
     #[cfg(feature = "jobs-sqlite")]
     pub use pikake_jobs::SqliteBroker;
+
+    /// A job, to show what `#[pikake::job]` makes of it. Exists in this documentation only.
+    #[cfg(doc)]
+    pub mod example {
+        /// Adds two numbers, as [`add()`] of any program would.
+        #[crate::job(crate = crate::jobs)]
+        pub async fn add(a: i64, b: i64) -> i64 {
+            a + b
+        }
+    }
 }
 
 #[doc(inline)]

@@ -1,7 +1,7 @@
 //! `#[pikake::job]`: makes a job of a function.
 //!
-//! The function becomes an item of its name, which is a type and its only value. The body stays a
-//! function, hidden in one block with the implementations.
+//! The function stays as it is. Beside it stands a type of its name, a struct with braces: such a
+//! name is in the namespace of types alone, so no pattern and no variable can meet it.
 
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::{quote, quote_spanned};
@@ -9,8 +9,8 @@ use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, Ident, ItemFn, Lit, LitInt, LitStr, Pat, Path, ReturnType, Safety,
-    Type,
+    Attribute, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, LitInt, LitStr, Meta, Pat, Path,
+    ReturnType, Safety, Type,
 };
 
 use crate::returned::{argument_of, value_of};
@@ -212,9 +212,6 @@ fn rate(literal: &Lit) -> syn::Result<u64> {
 
 /// An argument of a job.
 struct Parameter {
-    /// The attributes, for the function itself.
-    attributes: Vec<Attribute>,
-    pattern: Pat,
     name: Ident,
     kind: Type,
 }
@@ -283,13 +280,15 @@ impl Elements {
 }
 
 pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Tokens> {
-    let ItemFn { attrs, vis, mut sig, block, .. } = function;
-    let parameters = check(&sig, &options)?;
-    let (outer, inner): (Vec<Attribute>, Vec<Attribute>) =
-        attrs.into_iter().partition(|attribute| attribute.path().is_ident("doc"));
-    let cfgs: Vec<_> = inner.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
+    let ItemFn { attrs, vis, sig, .. } = &function;
+    let parameters = check(sig, &options)?;
+    let with_name = |name: &'static str| {
+        attrs.iter().filter(move |attribute| attribute.path().is_ident(name)).collect::<Vec<_>>()
+    };
+    let (cfgs, deprecated) = (with_name("cfg"), with_name("deprecated"));
+    let summary = summary(&with_name("doc"));
 
-    let job = sig.ident.clone();
+    let job = &sig.ident;
     let bare = job.unraw().to_string();
     let jobs = options.krate.as_ref().map_or_else(|| quote!(::pikake::jobs), |path| quote!(#path));
     let name = match &options.name {
@@ -300,7 +299,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     // What the function takes, and what a message has.
     let taken: Vec<_> = parameters.iter().map(|parameter| &parameter.kind).collect();
     let batch = match &options.batch {
-        Some(batch) => Some((batch, Elements::of(&sig, &taken, batch, &options)?)),
+        Some(batch) => Some((batch, Elements::of(sig, &taken, batch, &options)?)),
         None => None,
     };
     let kinds: Vec<&Type> = match &batch {
@@ -308,13 +307,10 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         None => taken.clone(),
     };
     let texts: Vec<_> = names.iter().map(|name| name.unraw().to_string()).collect();
-    let (arguments, values) = match names.is_empty() {
-        true => (quote!([(); 0]), quote!([])),
-        false => (quote!((#(#kinds,)*)), quote!((#(#names,)*))),
-    };
-    let returned = match &sig.output {
-        ReturnType::Default => quote!(()),
-        ReturnType::Type(_, kind) => quote!(#kind),
+    // Of the message, as a pattern and as an expression.
+    let (arguments, values, call_values) = match names.is_empty() {
+        true => (quote!([(); 0]), quote!([]), quote!([(); 0])),
+        false => (quote!((#(#kinds,)*)), quote!((#(#names,)*)), quote!((#(#names,)*))),
     };
     let (value, is_result) = match &batch {
         Some((_, elements)) => (elements.value.clone(), elements.is_result),
@@ -357,14 +353,12 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         (None, None) => {}
     }
 
-    sig.ident = Ident::new("__pikake_body", job.span());
-    let patterns: Vec<_> = parameters.iter().map(|parameter| &parameter.pattern).collect();
-    let attributes = parameters.iter().map(|parameter| &parameter.attributes);
-    sig.inputs = syn::parse_quote!(#(#(#attributes)* #patterns: #taken),*);
+    // Resolved where no variable of the program is in scope, for one may have the job's name.
+    let mut function_name = job.clone();
+    function_name.set_span(Span::mixed_site().located_at(job.span()));
     let read = quote! {
-        let #values: #arguments = __jobs::__macros::read_arguments(
-            <#job as __jobs::Job>::NAME, <#job as __jobs::Job>::PARAMETERS, __args, __kwargs,
-        )?;
+        let #values: #arguments =
+            __jobs::__macros::read_arguments(__NAME, __PARAMETERS, __args, __kwargs)?;
     };
     let runner = match (is_async, options.process) {
         (true, _) if batch.is_some() => {
@@ -379,9 +373,9 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
                 };
                 let output = match elements.fails_as_one {
                     true => {
-                        quote!(__pikake_body(__elements).await.map_err(__jobs::__macros::failed)?)
+                        quote!(#function_name(__elements).await.map_err(__jobs::__macros::failed)?)
                     }
-                    false => quote!(__pikake_body(__elements).await),
+                    false => quote!(#function_name(__elements).await),
                 };
                 quote! {
                     __jobs::__macros::RunBatch::new(
@@ -406,7 +400,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             __jobs::__macros::Runner::Task(|__args, __kwargs| {
                 #read
                 ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
-                    #finish(__pikake_body(#(#names),*).await)
+                    #finish(#function_name(#(#names),*).await)
                 }))
             })
         },
@@ -416,27 +410,11 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
                 __jobs::__macros::Runner::#runner(|__args, __kwargs| {
                     #read
                     ::core::result::Result::Ok(::std::boxed::Box::new(move || {
-                        #finish(__pikake_body(#(#names),*))
+                        #finish(#function_name(#(#names),*))
                     }))
                 })
             }
         }
-    };
-    let direct = match is_async {
-        true => quote! {
-            /// Runs the function here, and sends no job.
-            #vis fn run(self, #(#names: #taken),*)
-                -> impl ::core::future::Future<Output = #returned>
-            {
-                __pikake_body(#(#names),*)
-            }
-        },
-        false => quote! {
-            /// Calls the function here, and sends no job.
-            #vis fn now(self, #(#names: #taken),*) -> #returned {
-                __pikake_body(#(#names),*)
-            }
-        },
     };
     let follower = parameters.split_first().map(|(_, rest)| {
         let first = kinds[0];
@@ -449,25 +427,42 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         quote! {
             /// The job with all arguments but the first, which is the value of the job before it in
             /// a workflow.
-            #vis fn after(self, #(#names: #kinds),*) -> __jobs::Next<#first, #value> {
-                __jobs::Next::of(self, &#values)
+            #[doc = #summary]
+            #vis fn after(#(#names: #kinds),*) -> __jobs::Next<#first, #value> {
+                __jobs::Next::of(&Self::JOB, &#values)
             }
         }
     });
+    let about = format!(
+        "The job of the function [`{bare}()`](fn@{job}): sends it to a worker, or registers it there."
+    );
     Ok(quote! {
-        #(#outer)*
+        // Arguments that come from a message are owned, and as many as the message has.
+        #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)]
+        #function
+
+        #[doc = #about]
+        #[doc = #summary]
         #(#cfgs)*
-        #[allow(non_camel_case_types)]
-        #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
-        #vis struct #job;
+        #(#deprecated)*
+        #[allow(dead_code, non_camel_case_types)]
+        #[derive(::core::fmt::Debug)]
+        #vis struct #job {
+            _private: (),
+        }
 
         #(#cfgs)*
-        #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)]
+        #[allow(
+            deprecated,
+            clippy::future_not_send,
+            clippy::needless_pass_by_value,
+            clippy::too_many_arguments
+        )]
         const _: () = {
             use #jobs as __jobs;
 
-            #(#inner)*
-            #sig #block
+            const __NAME: &::core::primitive::str = #name;
+            const __PARAMETERS: &[&::core::primitive::str] = &[#(#texts),*];
 
             const _: fn() = || {
                 fn is_sent<T: __jobs::__macros::Serialize + __jobs::__macros::DeserializeOwned>() {}
@@ -475,43 +470,53 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
                 #value_check
             };
 
-            impl __jobs::Job for #job {
-                type Arguments = #arguments;
-                type Output = #value;
-                const NAME: &'static ::core::primitive::str = #name;
-                const PARAMETERS: &'static [&'static ::core::primitive::str] = &[#(#texts),*];
-                const OPTIONS: __jobs::JobOptions = {
+            impl #job {
+                /// The job as a worker runs it, for `App::jobs`.
+                #[doc = #summary]
+                #vis const JOB: __jobs::Definition = {
                     #[allow(unused_mut)]
                     let mut __options = __jobs::JobOptions::DEFAULT;
                     #(#settings)*
-                    __options
+                    __jobs::Definition::new(__NAME, __options, #runner)
+                        .with_parameters(__PARAMETERS)
                 };
 
-                fn runner() -> __jobs::__macros::Runner {
-                    #runner
-                }
-            }
-
-            #[allow(dead_code)]
-            impl #job {
-                #direct
-
                 /// A call with these arguments, for more settings before it is sent.
-                #vis fn with(self, #(#names: #kinds),*) -> __jobs::Call<#value> {
-                    __jobs::Call::of(self, &#values)
+                #[doc = #summary]
+                #vis fn with(#(#names: #kinds),*) -> __jobs::Call<#value> {
+                    __jobs::Call::of(&Self::JOB, &#call_values)
                 }
 
                 #follower
 
                 /// Sends the job; resolves once the broker has confirmed it.
-                #vis fn delay(self, #(#names: #kinds),*) -> impl ::core::future::Future<
+                #[doc = #summary]
+                #vis fn delay(#(#names: #kinds),*) -> impl ::core::future::Future<
                     Output = ::core::result::Result<__jobs::Handle<#value>, __jobs::SendError>,
                 > {
-                    self.with(#(#names),*).send()
+                    Self::with(#(#names),*).send()
                 }
             }
         };
     })
+}
+
+/// The first paragraph of a job's documentation, and the targets of its links. Examples are left
+/// out, or they would be tests of each function that has them.
+fn summary(docs: &[&Attribute]) -> String {
+    let literal = |attribute: &&Attribute| match &attribute.meta {
+        Meta::NameValue(pair) => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let text: Vec<_> = docs.iter().filter_map(literal).collect();
+    let text = text.join("\n");
+    let lines = text.lines().map(str::trim).skip_while(|line| line.is_empty());
+    let paragraph = lines.clone().take_while(|line| !line.is_empty() && !line.starts_with("```"));
+    let targets = lines.filter(|line| line.starts_with('[') && line.contains("]:"));
+    paragraph.chain([""]).chain(targets).fold(String::new(), |all, line| all + "\n" + line)
 }
 
 fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Parameter>> {
@@ -545,10 +550,10 @@ fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Paramete
         let message = "a job has 16 arguments at most; put them into a struct";
         return Err(Error::new(sig.inputs.span(), message));
     }
-    sig.inputs.iter().map(|input| parameter(input, &sig.ident)).collect()
+    sig.inputs.iter().map(parameter).collect()
 }
 
-fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
+fn parameter(input: &FnArg) -> syn::Result<Parameter> {
     let typed = match input {
         FnArg::Receiver(receiver) => {
             let message = "a job is a free function: all its arguments come in its message";
@@ -574,14 +579,8 @@ fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
         return Err(Error::new(attribute.span(), message));
     }
     match &*typed.pat {
-        Pat::Ident(pattern) if pattern.ident == *job => {
-            let message = "a job's name is a constant in its function, so no argument can have it";
-            Err(Error::new(pattern.ident.span(), message))
-        }
-        Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => {
-            let (pattern, name) = (typed.pat.clone(), pattern.ident.clone());
-            let (attributes, kind) = (typed.attrs.clone(), (*typed.ty).clone());
-            Ok(Parameter { attributes, pattern: *pattern, name, kind })
+        Pat::Ident(pattern) => {
+            Ok(Parameter { name: pattern.ident.clone(), kind: (*typed.ty).clone() })
         }
         other => {
             let message = "a job's arguments must have names, since they can be sent by name";

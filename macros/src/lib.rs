@@ -125,11 +125,21 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a job of a function, which runs later, in another process or on another machine.
 ///
-/// The function's name becomes an item. `add.delay(2, 3).await?` sends the job and returns a
-/// handle. `add.with(2, 3)` is a call with settings of its own, to be sent later.
-/// `add.run(2, 3).await` (of a plain `fn`: `add.now(2, 3)`) calls the function itself. See
-/// `pikake::jobs`. As with a constant, no variable and no argument can have that name where the job
-/// is in scope.
+/// The function stays as it is: `add(2, 3).await` calls it and sends nothing. The macro adds a type
+/// of the same name and visibility, whose functions have the arguments of the job:
+///
+/// | item | meaning |
+/// | --- | --- |
+/// | `add::JOB` | the job's `Definition`, for `App::jobs([add::JOB])` |
+/// | `add::delay(2, 3).await?` | sends the job, and returns a handle |
+/// | `add::with(2, 3)` | a call with settings of its own, to be sent later |
+/// | `add::after(3)` | the job without its first argument, to follow another job in a workflow |
+///
+/// The type has no value, so variables and arguments may have the job's name. No other type and no
+/// module beside it may. `use mail::send as send_mail` imports the function and the type. In
+/// documentation, a link to the function is written `` [`add()`] ``, since `` [`add`] `` is
+/// ambiguous. The type and its items have the first paragraph of the function's documentation. See
+/// `pikake::jobs`.
 ///
 /// An `async fn` runs as a task, a plain `fn` in a thread. Arguments and value are sent as JSON; an
 /// argument of an `Option` type may be left out. If the return type is written as a `Result`, an
@@ -170,15 +180,59 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # pikake::run(async {
-/// let app = pikake::jobs::App::new("memory://")?.jobs(add);
+/// let app = pikake::jobs::App::new("memory://")?.jobs([add::JOB]);
 /// let worker = pikake::spawn(app.run_worker());
 /// let app = app.connect().await?;
-/// assert_eq!(add.delay(2, 3).await?.wait().await?, 5);
+/// assert_eq!(add::delay(2, 3).await?.wait().await?, 5);
+/// assert_eq!(add(2, 3).await, 5);
 /// # drop(app);
 /// # worker.request_cancel("the example is over");
 /// # worker.await??;
 /// # Ok(()) })
 /// # }
+/// ```
+///
+/// These do not compile: a method, a generic function, borrowed arguments, arguments without a
+/// name, arguments or a value that are not JSON, and options that contradict each other.
+///
+/// ```compile_fail
+/// #[pikake::job]
+/// async fn borrows(name: &str) {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::job]
+/// async fn generic<T>(it: T) {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::job]
+/// async fn has_no_name((a, b): (u8, u8)) {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::job]
+/// async fn no_json() -> std::rc::Rc<std::cell::Cell<fn()>> { unimplemented!() }
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::job(process)]
+/// async fn contradicts() {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::job(retry = 3)]
+/// async fn unknown_option() {}
+/// ```
+///
+/// The same without the mistakes:
+///
+/// ```
+/// #[pikake::job(retries = 3)]
+/// async fn fine(name: String) {}
+///
+/// #[pikake::job(process)]
+/// fn fine_too() -> Vec<u8> { Vec::new() }
 /// ```
 #[cfg(feature = "jobs")]
 #[proc_macro_attribute]

@@ -29,7 +29,7 @@ fn app(url: &str, kind: &str) -> App {
         .expect("a URL")
         .default_queue("bench")
         .queue("bench", options)
-        .jobs((noop, valued))
+        .jobs([noop::JOB, valued::JOB])
 }
 
 /// Sends so many jobs. `next` counts those that were begun.
@@ -40,7 +40,7 @@ async fn send(count: usize, at_once: usize, next: Rc<Cell<usize>>) {
             pikake::spawn(async move {
                 while next.get() < count {
                     next.set(next.get() + 1);
-                    noop.delay(next.get() as i64).await.expect("it is confirmed");
+                    noop::delay(next.get() as i64).await.expect("it is confirmed");
                 }
             })
         })
@@ -113,7 +113,7 @@ pub fn latency(url: &str, kind: &str, count: usize) {
         let mut latencies = Latencies::default();
         for number in 0..count as i64 {
             let begun = Instant::now();
-            let sent = valued.delay(number).await.expect("it is sent");
+            let sent = valued::delay(number).await.expect("it is sent");
             let confirmed = begun.elapsed();
             assert_eq!(sent.wait().await.expect("it comes"), number);
             latencies.add(confirmed, begun.elapsed());

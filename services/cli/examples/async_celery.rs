@@ -88,7 +88,8 @@ async fn periodic_info(app: App) {
 
 fn main() -> ExitCode {
     let app = App::new("amqp://guest:guest@localhost:5672/%2F").expect("it is a URL");
-    let app = app.default_queue(QUEUE).jobs(greet).concurrency(10).prefetch(10).setup(setup_app);
+    let app =
+        app.default_queue(QUEUE).jobs([greet::JOB]).concurrency(10).prefetch(10).setup(setup_app);
     // `app.start()`: what `async_celery worker` would do.
     pikake_cli::run_from(app, ["async_celery".into(), "worker".into()])
 }

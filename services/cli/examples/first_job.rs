@@ -16,6 +16,6 @@ async fn add(a: i64, b: i64) -> i64 {
 }
 
 fn main() -> ExitCode {
-    let app = App::new("sqlite://jobs.db").expect("it is a broker's URL").jobs(add);
+    let app = App::new("sqlite://jobs.db").expect("it is a broker's URL").jobs([add::JOB]);
     pikake_cli::run(app)
 }

@@ -77,7 +77,12 @@ async fn charge(order: u64) -> Result<u64, String> {
 
 fn app() -> Result<App, Box<dyn Error>> {
     let default = format!("sqlite://{}", std::env::temp_dir().join("pikake-shop.db").display());
-    Ok(App::new(default)?.default_queue("shop").jobs((price, label, catalogue, charge)))
+    Ok(App::new(default)?.default_queue("shop").jobs([
+        price::JOB,
+        label::JOB,
+        catalogue::JOB,
+        charge::JOB,
+    ]))
 }
 
 fn main() -> ExitCode {
@@ -123,10 +128,10 @@ async fn run_all(app: App) -> Result<(), Box<dyn Error>> {
     let worker = spawn(app.run_worker());
     let progress = spawn(progress(app.clone())).cancel_on_drop();
 
-    let prices = send((0..PRICES).map(|order| price.with(order))).await?;
-    let labels = send((0..LABELS).map(|order| label.with(order))).await?;
-    let catalogues = send((1..=CATALOGUES).map(|n| catalogue.with(n * 50_000))).await?;
-    let charges = send((0..CHARGES).map(|order| charge.with(order))).await?;
+    let prices = send((0..PRICES).map(price::with)).await?;
+    let labels = send((0..LABELS).map(label::with)).await?;
+    let catalogues = send((1..=CATALOGUES).map(|n| catalogue::with(n * 50_000))).await?;
+    let charges = send((0..CHARGES).map(charge::with)).await?;
     let wrapping = Call::<String>::named("shop.gift_wrap", (7,)).queue("shop").send().await?;
 
     let mut income = 0;

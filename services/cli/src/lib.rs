@@ -14,7 +14,7 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     let app = App::new("sqlite://jobs.db").expect("a URL").jobs(add);
+//!     let app = App::new("sqlite://jobs.db").expect("a URL").jobs([add::JOB]);
 //!     pikake_cli::run(app)
 //! }
 //! ```

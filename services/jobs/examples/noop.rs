@@ -34,14 +34,17 @@ async fn measure(
     with_values: bool,
     with_events: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let app =
-        App::new("memory://")?.jobs((noop, valued)).send_events(with_events).connect().await?;
+    let app = App::new("memory://")?
+        .jobs([noop::JOB, valued::JOB])
+        .send_events(with_events)
+        .connect()
+        .await?;
     let begin = processor_time()?;
     let mut handles = Vec::new();
     for number in 0..jobs {
         match with_values {
-            true => handles.push(valued.delay(number).await?),
-            false => drop(noop.delay(number).await?),
+            true => handles.push(valued::delay(number).await?),
+            false => drop(noop::delay(number).await?),
         }
     }
     let sent = processor_time()?;

@@ -51,7 +51,7 @@ async fn work(_number: u32) {
 }
 
 fn app(url: &str) -> Done<App> {
-    Ok(App::new(url)?.jobs(work).default_queue("work").concurrency(AT_A_TIME))
+    Ok(App::new(url)?.jobs([work::JOB]).default_queue("work").concurrency(AT_A_TIME))
 }
 
 /// Fills the queue.
@@ -60,7 +60,7 @@ async fn fill(server: &Server) -> Done<()> {
     app.broker()?.purge("work").await?;
     let mut sending = Vec::new();
     for number in 0..JOBS {
-        let call = work.with(number).on(&app);
+        let call = work::with(number).on(&app);
         sending.push(spawn(async move { call.send().await.map(drop) }));
         if sending.len() == 500 {
             for sent in sending.drain(..) {
@@ -98,7 +98,7 @@ async fn alarm(server: &Server, connections: usize) -> Done<()> {
     let sender = app.clone();
     let sending = spawn(async move {
         while sleep(NOW_AND_THEN).await.is_ok() {
-            let call = work.with(0).queue("elsewhere").on(&sender);
+            let call = work::with(0).queue("elsewhere").on(&sender);
             spawn(async move { drop(call.send().await) }).detach();
         }
     });

@@ -69,11 +69,11 @@ use crate::wire::failure::Failure;
 /// }
 ///
 /// # pikake::sim::example(async {
-/// let app = App::new("memory://")?.jobs(index);
+/// let app = App::new("memory://")?.jobs([index::JOB]);
 /// let worker = pikake::spawn(app.run_worker());
 /// # let app = app.connect().await?;
-/// let one = index.delay("one".into()).await?;
-/// let none = index.with("".into()).retries(0).send().await?;
+/// let one = index::delay("one".into()).await?;
+/// let none = index::with("".into()).retries(0).send().await?;
 /// assert_eq!(one.wait().await?, 3);
 /// assert!(none.wait().await.is_err());
 /// # worker.request_cancel("the example is over");

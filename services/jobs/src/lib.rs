@@ -43,7 +43,7 @@ pub use client::{
 pub use control::{Answer, Control, ControlEvent, ControlEvents, JobInfo, JobState, WorkerInfo};
 pub use current::{CurrentJob, current_batch, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
-pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};
+pub use job::{Definition, Jobs, Returned, RunBlocking, RunTask, Runner};
 pub use message::{AllMembers, ChordMember, JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};

@@ -193,7 +193,7 @@ impl App {
     /// #[pikake::job(name = "mail.send", rate = "10/s")]
     /// async fn send(to: String) {}
     ///
-    /// let app = App::new("memory://")?.jobs(send);
+    /// let app = App::new("memory://")?.jobs([send::JOB]);
     /// assert_eq!(app.rate("mail.send").unwrap().to_string(), "10/s");
     /// assert!(app.set_rate("mail.send", Some("1/s".parse()?)));
     /// assert!(app.set_rate("mail.send", None));

@@ -86,9 +86,9 @@ impl Schedule {
     /// #[pikake::job]
     /// async fn digest(list: String) {}
     ///
-    /// let call = digest.with("news".into());
+    /// let call = digest::with("news".into());
     /// let morning = Schedule::cron("0 7 * * MON-FRI", "Europe/Berlin", call)?;
-    /// let app = App::new("memory://")?.jobs(digest).schedule(morning.missed(Missed::Skip));
+    /// let app = App::new("memory://")?.jobs([digest::JOB]).schedule(morning.missed(Missed::Skip));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     ///

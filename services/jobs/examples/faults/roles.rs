@@ -75,7 +75,7 @@ pub(crate) async fn record(number: u64) -> Result<u64, String> {
 pub(crate) async fn record_early(number: u64) -> Result<u64, String> {
     // So long that all of a worker's jobs are under way when it is killed.
     sleep(EARLY).await.map_err(|why| why.to_string())?;
-    record.run(number).await
+    record(number).await
 }
 
 /// Is revoked before it begins, or while it runs. One that is not revoked ends.
@@ -133,7 +133,15 @@ pub(crate) fn play() -> bool {
         loop {
             let app = App::new(&url)
                 .expect("a URL")
-                .jobs((record, record_early, unwanted, fails, link, end_of_chain, sum))
+                .jobs([
+                    record::JOB,
+                    record_early::JOB,
+                    unwanted::JOB,
+                    fails::JOB,
+                    link::JOB,
+                    end_of_chain::JOB,
+                    sum::JOB,
+                ])
                 .bury_failed()
                 .state_file(Path::new(&place).join(format!("state.{slot}")))
                 .concurrency(CONCURRENCY)

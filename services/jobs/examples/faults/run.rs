@@ -200,23 +200,23 @@ async fn send_once(sending: &Sending, number: u64, work: Work) -> Result<(), Sen
     match work {
         Work::Plain => {
             let is_early = sending.plan.is_early;
-            let call = if is_early { record_early.with(number) } else { record.with(number) };
+            let call = if is_early { record_early::with(number) } else { record::with(number) };
             let call = call.id(id).on(app);
             // Most ignore their value, and for some an outcome is sent.
             let call = if number % 10 == 0 { call } else { call.ignore_result() };
             call.send().await.map(drop)
         }
         Work::Later => {
-            unwanted.with(number).id(id).countdown(PENDING).on(app).send().await.map(drop)
+            unwanted::with(number).id(id).countdown(PENDING).on(app).send().await.map(drop)
         }
-        Work::Endless => unwanted.with(number).id(id).on(app).send().await.map(drop),
-        Work::Fails => fails.with(number).id(id).on(app).send().await.map(drop),
+        Work::Endless => unwanted::with(number).id(id).on(app).send().await.map(drop),
+        Work::Fails => fails::with(number).id(id).on(app).send().await.map(drop),
         Work::Chain => {
-            let chain = link.with(number).then(link).then(end_of_chain.after(number));
+            let chain = link::with(number).then(link::after()).then(end_of_chain::after(number));
             chain.on(app).send().await.map(drop)
         }
         Work::Chord(size) => {
-            let chord = map(link, 0..size).then(sum.after(number));
+            let chord = map(link::with, 0..size).then(sum::after(number));
             chord.on(app).send().await.map(drop)
         }
     }

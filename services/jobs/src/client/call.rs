@@ -11,7 +11,7 @@ use crate::client::app::App;
 use crate::client::handle::{Handle, Origin};
 use crate::client::signature::{Signature, When};
 use crate::error::SendError;
-use crate::job::Job;
+use crate::job::Definition;
 use crate::message::{JobId, Message};
 use crate::unique::{Unique, UniqueLock, UniqueSent};
 
@@ -48,14 +48,9 @@ impl<T> Call<T> {
 
     /// A call of a job. For the expansion of `#[pikake::job]`.
     #[doc(hidden)]
-    pub fn of<J: Job<Output = T>>(job: J, args: &J::Arguments) -> Self {
-        Self::with_args(job, args)
-    }
-
-    /// A call of a job with arguments of any type.
-    pub(crate) fn with_args<J: Job<Output = T>>(_: J, args: &impl Serialize) -> Self {
-        let options = J::OPTIONS;
-        let mut call = Self::named(J::NAME, args);
+    pub fn of(job: &Definition, args: &impl Serialize) -> Self {
+        let options = job.options;
+        let mut call = Self::named(job.name, args);
         call.signature.queue = options.queue.map(Into::into);
         call.signature.expires = options.expires;
         call.signature.priority = options.priority;
@@ -149,10 +144,10 @@ impl<T> Call<T> {
     /// async fn refresh(user: u64) {}
     ///
     /// # pikake::sim::example(async {
-    /// let app = App::new("memory://")?.jobs(refresh).connect().await?;
+    /// let app = App::new("memory://")?.jobs([refresh::JOB]).connect().await?;
     /// let unique = Unique::new(Duration::from_secs(600));
-    /// let first = refresh.with(7).unique("7", unique).send().await?;
-    /// let second = refresh.with(7).unique("7", unique).send().await;
+    /// let first = refresh::with(7).unique("7", unique).send().await?;
+    /// let second = refresh::with(7).unique("7", unique).send().await;
     /// let Err(SendError::Duplicate { first: Some(id), .. }) = second else { panic!() };
     /// assert_eq!(id, *first.id());
     /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
@@ -170,8 +165,7 @@ impl<T> Call<T> {
     ///
     /// ```
     /// # #[pikake::job] async fn render() {}
-    /// let traced = render
-    ///     .with()
+    /// let traced = render::with()
     ///     .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     ///     .header("tenant", "blue");
     /// ```

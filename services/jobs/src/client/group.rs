@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::client::handle::Handle;
 use crate::client::workflow::{Follower, IntoWorkflow, Workflow, send_group};
 use crate::error::SendError;
-use crate::job::Job;
 
 /// Jobs and workflows that run at the same time. Made by [`group`] and [`map`].
 #[derive(Debug, Clone)]
@@ -40,17 +39,17 @@ pub struct Group<M>(M);
 /// }
 ///
 /// # pikake::sim::example(async {
-/// let app = App::new("memory://")?.jobs((square, sum, describe, name));
+/// let app = App::new("memory://")?.jobs([square::JOB, sum::JOB, describe::JOB, name::JOB]);
 /// let worker = pikake::spawn(app.run_worker());
 /// # let app = app.connect().await?;
-/// let squares = map(square, 1..=4);
-/// let total = squares.clone().then(sum).send().await?;
+/// let squares = map(square::with, 1..=4);
+/// let total = squares.clone().then(sum::after()).send().await?;
 /// assert_eq!(total.wait().await?, 30);
 ///
 /// let handles = squares.send().await?;
 /// assert_eq!(handles[3].wait().await?, 16);
 ///
-/// let both = group((square.with(3), name.with())).then(describe).send().await?;
+/// let both = group((square::with(3), name::with())).then(describe::after()).send().await?;
 /// assert_eq!(both.wait().await?, "9 and Ann");
 /// # worker.request_cancel("over"); worker.await??;
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
@@ -59,17 +58,16 @@ pub fn group<M: Members>(members: M) -> Group<M> {
     Group(members)
 }
 
-/// A group of calls of one job, one for each item.
+/// A group of one call or workflow for each item. `call` is the `with` of a job, or a closure.
 ///
 /// # Examples
 ///
 /// See [`group`].
-pub fn map<J, I>(job: J, items: I) -> Group<Vec<Workflow<J::Output>>>
+pub fn map<W, I>(call: impl FnMut(I::Item) -> W, items: I) -> Group<Vec<W>>
 where
-    J: Job<Arguments = (I::Item,)>,
+    W: IntoWorkflow,
     I: IntoIterator,
 {
-    let call = |item| crate::Call::of(job, &(item,)).into_workflow();
     Group(items.into_iter().map(call).collect())
 }
 

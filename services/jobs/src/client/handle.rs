@@ -71,10 +71,10 @@ impl<T> Handle<T> {
     /// }
     ///
     /// # pikake::sim::example(async {
-    /// let app = App::new("memory://")?.jobs(add).connect().await?;
+    /// let app = App::new("memory://")?.jobs([add::JOB]).connect().await?;
     /// let worker = pikake::spawn(app.run_worker());
     /// // The first process answers its client with the id,
-    /// let id: String = add.delay(2, 3).await?.id().to_string();
+    /// let id: String = add::delay(2, 3).await?.id().to_string();
     /// // and another one is asked about it later.
     /// let job = Handle::<i64>::from_id(&app, JobId(id));
     /// assert_eq!(job.wait().await?, 5);
@@ -128,9 +128,9 @@ impl<T> Handle<T> {
     /// }
     ///
     /// # pikake::sim::example(async {
-    /// let app = App::new("memory://")?.jobs(import).connect().await?;
+    /// let app = App::new("memory://")?.jobs([import::JOB]).connect().await?;
     /// let worker = pikake::spawn(app.run_worker());
-    /// let job = import.delay().await?;
+    /// let job = import::delay().await?;
     /// pikake::sleep(Duration::from_secs(1)).await?;
     /// assert_eq!(job.progress().await?, Some("half".into()));
     /// assert_eq!(job.wait().await?, 7);

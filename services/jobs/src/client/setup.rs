@@ -13,14 +13,18 @@ use crate::job::Jobs;
 use crate::results;
 
 impl App {
-    /// Registers [`Jobs`] for the worker: one, a tuple, or a list. A second call adds more jobs.
+    /// Registers jobs for the worker: `[add::JOB, send_mail::JOB]`. A second call adds more jobs.
+    ///
+    /// # Examples
+    ///
+    /// See [`Definition`](crate::Definition).
     ///
     /// # Panics
     ///
     /// If another job has one of these names.
     #[track_caller]
     pub fn jobs(self, jobs: impl Jobs) -> Self {
-        for definition in jobs.definitions() {
+        for definition in jobs {
             let name = definition.name;
             if let Some(queue) = definition.options.queue {
                 let mut queues = self.0.queues.borrow_mut();

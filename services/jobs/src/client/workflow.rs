@@ -18,7 +18,7 @@ use crate::client::handle::{Handle, Origin};
 use crate::client::signature::Signature;
 use crate::current::try_current_job;
 use crate::error::SendError;
-use crate::job::Job;
+use crate::job::Definition;
 use crate::message::JobId;
 use crate::wire::ids;
 use crate::wire::request::traces;
@@ -46,10 +46,10 @@ use crate::wire::signature::{CanvasSignature, Kind, raw};
 /// }
 ///
 /// # pikake::sim::example(async {
-/// let app = App::new("memory://")?.jobs((fetch, count));
+/// let app = App::new("memory://")?.jobs([fetch::JOB, count::JOB]);
 /// let worker = pikake::spawn(app.run_worker());
 /// # let app = app.connect().await?;
-/// let counted = fetch.with(7).then(count.after('p')).send().await?;
+/// let counted = fetch::with(7).then(count::after('p')).send().await?;
 /// assert_eq!(counted.wait().await?, 1);
 /// # worker.request_cancel("over"); worker.await??;
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
@@ -64,7 +64,7 @@ use crate::wire::signature::{CanvasSignature, Kind, raw};
 /// #[pikake::job]
 /// async fn double(number: u64) -> u64 { 2 * number }
 ///
-/// let workflow = fetch.with(7).then(double);
+/// let workflow = fetch::with(7).then(double::after());
 /// ```
 #[must_use = "nothing is sent before `send`"]
 pub struct Workflow<T> {
@@ -122,12 +122,12 @@ pub struct Next<In, T> {
     types: PhantomData<fn(In) -> T>,
 }
 
-/// What may follow a value of type `In`: a job with that one argument, a [`Next`], or a [`Call`],
-/// which gets no value.
+/// A job that may follow a value of type `In`: a [`Next`] whose first argument is of that type, or
+/// a [`Call`], which gets no value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot follow a value of type `{In}`",
-    label = "its first argument is of another type, or it has more arguments",
-    note = "a job with more arguments follows with `job.after(the other arguments)`"
+    label = "no job, or a job whose first argument is of another type",
+    note = "a job follows with `job::after(…)`, which takes all arguments but the first"
 )]
 pub trait Follower<In> {
     /// The value of the job.
@@ -135,14 +135,6 @@ pub trait Follower<In> {
 
     #[doc(hidden)]
     fn into_next(self) -> Next<In, Self::Value>;
-}
-
-impl<In, J: Job<Arguments = (In,)>> Follower<In> for J {
-    type Value = J::Output;
-
-    fn into_next(self) -> Next<In, J::Output> {
-        Next::of(self, &[(); 0])
-    }
 }
 
 impl<In, T> Follower<In> for Next<In, T> {
@@ -179,8 +171,8 @@ impl<In, T> Next<In, T> {
 
     /// A job by its definition. For the expansion of `#[pikake::job]`.
     #[doc(hidden)]
-    pub fn of<J: Job<Output = T>>(job: J, args: &impl Serialize) -> Self {
-        Call::with_args(job, args).into_next_of()
+    pub fn of(job: &Definition, args: &impl Serialize) -> Self {
+        Call::of(job, args).into_next_of()
     }
 
     /// Sets options, as those of the job's own call.
@@ -189,7 +181,7 @@ impl<In, T> Next<In, T> {
     ///
     /// ```
     /// # #[pikake::job] async fn count(text: String, letter: char) -> usize { 0 }
-    /// let later = count.after('p').set(|call| call.queue("slow").priority(3));
+    /// let later = count::after('p').set(|call| call.queue("slow").priority(3));
     /// ```
     pub fn set(self, options: impl FnOnce(Call<T>) -> Call<T>) -> Self {
         options(Call::from_signature(self.signature)).into_next_of()
@@ -477,8 +469,8 @@ impl<T> fmt::Debug for Workflow<T> {
 
 /// A chain: a call, and the jobs that follow it.
 ///
-/// `chain!(a.with(1), b, c.after(2))` is `a.with(1).then(b).then(c.after(2))`: see
-/// [`Workflow`](crate::Workflow).
+/// `chain!(a::with(1), b::after(), c::after(2))` is
+/// `a::with(1).then(b::after()).then(c::after(2))`: see [`Workflow`](crate::Workflow).
 #[macro_export]
 macro_rules! chain {
     ($first:expr $(, $next:expr)* $(,)?) => { $first$(.then($next))* };

@@ -40,8 +40,8 @@ impl App {
     /// async fn report(of: String) {}
     ///
     /// # pikake::sim::example(async {
-    /// let app = App::new("memory://")?.jobs(report).with_schedules().connect().await?;
-    /// let hourly = Schedule::every(Duration::from_secs(3600), report.with("sales".into()));
+    /// let app = App::new("memory://")?.jobs([report::JOB]).with_schedules().connect().await?;
+    /// let hourly = Schedule::every(Duration::from_secs(3600), report::with("sales".into()));
     /// app.schedules().add(hourly.name("sales")).await?;
     /// let paused = app.schedules().pause("sales").await?;
     /// assert!(paused[0].is_paused);

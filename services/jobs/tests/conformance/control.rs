@@ -25,7 +25,7 @@ async fn client(place: &dyn Place) -> App {
 type Running = Task<Result<Report, AppError>>;
 
 async fn worker(place: &dyn Place, name: &str) -> (App, Running) {
-    let app = App::on(place.open().await).named(name).jobs(nap);
+    let app = App::on(place.open().await).named(name).jobs([nap::JOB]);
     let task = spawn(app.worker().run());
     let asked = app.clone().connect().await.unwrap().control().to([app.worker_name()]);
     until(async || !asked.ping().await.unwrap().is_empty()).await;
@@ -43,7 +43,7 @@ async fn until(is_so: impl AsyncFn() -> bool) {
 }
 
 async fn send(app: &App, millis: u64) -> Handle<u64> {
-    nap.with(millis).on(app).send().await.unwrap()
+    nap::with(millis).on(app).send().await.unwrap()
 }
 
 async fn end(control: &Control, workers: Vec<Running>) {

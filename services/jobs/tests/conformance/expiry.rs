@@ -103,18 +103,18 @@ fn is_told<T>(outcome: &Result<T, JobError>) -> bool {
 pub(crate) async fn an_application_tells_of_it(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let app = App::on(one).connect().await.unwrap();
-    let late = quick.with().expires(place.step()).on(&app).send().await.unwrap();
+    let late = quick::with().expires(place.step()).on(&app).send().await.unwrap();
     sleep(3 * place.step()).await.unwrap();
-    let worker = App::on(other).jobs((quick, fails));
+    let worker = App::on(other).jobs([quick::JOB, fails::JOB]);
     let worker = spawn(worker.worker().run());
     let outcome = timeout_after(PATIENCE, late.wait()).await.expect("an outcome comes");
     assert!(is_told(&outcome), "{outcome:?}");
     let hour = Duration::from_secs(3_600);
-    let outcome = value(fails.with().expires(60 * place.step()).on(&app)).await;
+    let outcome = value(fails::with().expires(60 * place.step()).on(&app)).await;
     assert!(is_told(&outcome), "{outcome:?}");
-    let outcome = value(quick.with().countdown(hour).expires(3 * place.step()).on(&app)).await;
+    let outcome = value(quick::with().countdown(hour).expires(3 * place.step()).on(&app)).await;
     assert!(is_told(&outcome), "{outcome:?}");
-    assert_eq!(value(quick.with().expires(hour).on(&app)).await.unwrap(), 7);
+    assert_eq!(value(quick::with().expires(hour).on(&app)).await.unwrap(), 7);
     worker.request_cancel("the case is over");
     worker.await.unwrap().unwrap();
 }

@@ -49,8 +49,9 @@ fn a_job_that_is_acknowledged_early_is_run_once_at_most() {
     in_worlds(async || {
         for (is_early, left) in [(true, 0), (false, 1)] {
             BEGUN.set(0);
-            let Stage { app, store, worker, .. } = stage(|app| app.jobs((early, late))).await;
-            let call = if is_early { early.with() } else { late.with() };
+            let Stage { app, store, worker, .. } =
+                stage(|app| app.jobs([early::JOB, late::JOB])).await;
+            let call = if is_early { early::with() } else { late::with() };
             call.send().await.unwrap();
             sleep(SECOND).await.unwrap();
             let broker = store.open();
@@ -60,7 +61,7 @@ fn a_job_that_is_acknowledged_early_is_run_once_at_most() {
             sleep(SECOND).await.unwrap();
             drop(app);
             assert_eq!(broker.counts("pikake").await.unwrap().ready, left, "its worker was lost");
-            let other = App::on(Rc::new(store.open())).jobs((early, late));
+            let other = App::on(Rc::new(store.open())).jobs([early::JOB, late::JOB]);
             let worker = Running::start(&other, SECOND).await;
             sleep(20 * SECOND).await.unwrap();
             worker.end().await;
@@ -74,10 +75,10 @@ fn what_a_shutdown_interrupts_is_told_if_it_was_acknowledged_early() {
     in_worlds(async || {
         BEGUN.set(0);
         let (app, store) = app();
-        let app = app.jobs(early);
+        let app = app.jobs([early::JOB]);
         let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
         let worker = Running::start(&app, SECOND).await;
-        let handle = early.with().on(&sender).send().await.unwrap();
+        let handle = early::with().on(&sender).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         let report = worker.end().await;
         match handle.wait().await {
@@ -93,10 +94,10 @@ fn what_a_shutdown_interrupts_is_told_if_it_was_acknowledged_early() {
 fn what_a_shutdown_drops_is_told_if_it_was_acknowledged_early() {
     in_worlds(async || {
         let (app, store) = app();
-        let app = app.jobs(stubborn);
+        let app = app.jobs([stubborn::JOB]);
         let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
         let worker = Running::start(&app, SECOND).await;
-        let handle = stubborn.with().on(&sender).send().await.unwrap();
+        let handle = stubborn::with().on(&sender).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         let report = worker.end().await;
         match handle.wait().await {
@@ -110,8 +111,8 @@ fn what_a_shutdown_drops_is_told_if_it_was_acknowledged_early() {
 #[test]
 fn a_retry_of_one_that_was_acknowledged_early_comes() {
     in_worlds(async || {
-        let Stage { store, worker, .. } = stage(|app| app.jobs(early_again)).await;
-        assert_eq!(early_again.delay().await.unwrap().wait().await.unwrap(), 1);
+        let Stage { store, worker, .. } = stage(|app| app.jobs([early_again::JOB])).await;
+        assert_eq!(early_again::delay().await.unwrap().wait().await.unwrap(), 1);
         worker.end().await;
         let counts = store.open().counts("pikake").await.unwrap();
         assert_eq!((counts.ready, counts.taken, counts.delayed), (0, Some(0), 0));
@@ -137,8 +138,10 @@ fn early_process_with(number: u32) -> u32 {
 #[test]
 fn arguments_that_do_not_fit_are_found_out_before() {
     in_worlds(async || {
-        let Stage { store, worker, .. } =
-            stage(|app| app.jobs((early_with, early_thread_with, early_process_with))).await;
+        let Stage { store, worker, .. } = stage(|app| {
+            app.jobs([early_with::JOB, early_thread_with::JOB, early_process_with::JOB])
+        })
+        .await;
         for name in ["early_with", "early_thread_with", "early_process_with"] {
             let call = Call::<u32>::named(format!("jobs::acks::{name}"), ("x",));
             match call.send().await.unwrap().wait().await {
@@ -161,10 +164,10 @@ fn limits_of_one_that_was_acknowledged_early_begin_afterwards() {
             Asked::Ack(_) => Box::pin(async { Ok(sleep(5 * SECOND).await?) }),
             _ => at_once(Ok(())),
         });
-        let app = App::on(Rc::new(broker)).jobs(early_deadline);
+        let app = App::on(Rc::new(broker)).jobs([early_deadline::JOB]);
         let worker = Running::start(&app, SECOND).await;
         let begun = now();
-        let left = early_deadline.delay().await.unwrap().wait().await.unwrap();
+        let left = early_deadline::delay().await.unwrap().wait().await.unwrap();
         assert_eq!((elapsed_since(begun).as_secs(), left), (15, 8));
         worker.end().await;
     });

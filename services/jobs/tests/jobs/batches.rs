@@ -62,7 +62,7 @@ async fn short(numbers: Vec<u32>) -> Vec<u32> {
 #[job(crate = pikake_jobs, batch(size = 2, wait = "1s"))]
 async fn sends(numbers: Vec<i64>) -> Vec<i64> {
     assert!(try_current_job().is_none());
-    let sum = add.delay(numbers[0], 1).await.unwrap();
+    let sum = add::delay(numbers[0], 1).await.unwrap();
     let sum = timeout_after(60 * SECOND, sum.wait()).await.unwrap().unwrap();
     numbers.iter().map(|number| number + sum).collect()
 }
@@ -75,11 +75,11 @@ async fn ready_and_taken(store: &MemoryStore) -> (u64, Option<u64>) {
 #[test]
 fn a_full_batch_runs_at_once_and_the_rest_after_its_wait() {
     in_worlds(async || {
-        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
         let mut jobs = Vec::new();
         for numbers in [[2, 4, 6].as_slice(), &[8, 10]] {
             for number in numbers {
-                jobs.push(double.delay(*number).await.unwrap());
+                jobs.push(double::delay(*number).await.unwrap());
             }
             sleep(SECOND).await.unwrap();
         }
@@ -99,10 +99,10 @@ fn a_full_batch_runs_at_once_and_the_rest_after_its_wait() {
 #[test]
 fn each_message_has_its_own_outcome_and_retry() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(double)).await;
-        let retried = double.with(5).retries(1).send().await.unwrap();
-        let failed = double.delay(13).await.unwrap();
-        let done = double.delay(4).await.unwrap();
+        let Stage { worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
+        let retried = double::with(5).retries(1).send().await.unwrap();
+        let failed = double::delay(13).await.unwrap();
+        let done = double::delay(4).await.unwrap();
         assert_eq!(done.wait().await.unwrap(), 8);
         let Err(JobError::Failed(failure)) = failed.wait().await else { panic!("it failed") };
         assert_eq!(failure.message, "thirteen");
@@ -116,18 +116,18 @@ fn each_message_has_its_own_outcome_and_retry() {
 #[test]
 fn a_failure_of_the_function_fails_each_message() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs((double, short))).await;
-        let failed = double.delay(66).await.unwrap();
-        let retried = double.with(66).retries(1).send().await.unwrap();
-        let also = double.delay(2).await.unwrap();
+        let Stage { worker, events, .. } = stage(|app| app.jobs([double::JOB, short::JOB])).await;
+        let failed = double::delay(66).await.unwrap();
+        let retried = double::with(66).retries(1).send().await.unwrap();
+        let also = double::delay(2).await.unwrap();
         for job in [failed, also, retried] {
             let Err(JobError::Failed(failure)) = job.wait().await else { panic!("it failed") };
             assert_eq!(failure.message, "none of them");
         }
-        let panicked = double.with(99).retries(5).send().await.unwrap();
+        let panicked = double::with(99).retries(5).send().await.unwrap();
         let Err(JobError::Failed(failure)) = panicked.wait().await else { panic!("it panicked") };
         assert_eq!((&*failure.kind, &*failure.message), ("Panic", "ninety-nine"));
-        let both = [short.delay(1).await.unwrap(), short.delay(2).await.unwrap()];
+        let both = [short::delay(1).await.unwrap(), short::delay(2).await.unwrap()];
         for job in both {
             let Err(JobError::Failed(failure)) = job.wait().await else { panic!("it panicked") };
             assert_eq!(failure.message, "the batch returned 1 values for 2 messages");
@@ -141,7 +141,7 @@ fn a_failure_of_the_function_fails_each_message() {
 #[test]
 fn wrong_arguments_concern_their_message_alone() {
     in_worlds(async || {
-        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
         let wrong = Call::<u32>::named("tests.double", ("two",)).send().await.unwrap();
         let right = Call::<u32>::named("tests.double", (2,)).send().await.unwrap();
         let named = Call::<u32>::named("tests.double", [(); 0]);
@@ -158,14 +158,14 @@ fn wrong_arguments_concern_their_message_alone() {
 #[test]
 fn a_message_that_expires_or_is_cancelled_while_it_gathers_is_revoked() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(double)).await;
-        let expires = double.with(2).expires(5 * SECOND).send().await.unwrap();
-        let cancelled = double.delay(4).await.unwrap();
+        let Stage { worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
+        let expires = double::with(2).expires(5 * SECOND).send().await.unwrap();
+        let cancelled = double::delay(4).await.unwrap();
         sleep(SECOND).await.unwrap();
         cancelled.cancel();
         let waited = timeout_after(SECOND, cancelled.wait()).await.expect("it is revoked at once");
         assert!(matches!(waited, Err(JobError::Revoked(_))), "{waited:?}");
-        let stays = double.delay(6).await.unwrap();
+        let stays = double::delay(6).await.unwrap();
         let (expired, value) = (expires.wait().await, stays.wait().await);
         assert!(matches!(expired, Err(JobError::Revoked(_))), "{expired:?}");
         assert_eq!(value.unwrap(), 12);
@@ -177,12 +177,12 @@ fn a_message_that_expires_or_is_cancelled_while_it_gathers_is_revoked() {
 #[test]
 fn a_batch_that_all_have_left_gives_way_to_another() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(double)).await;
-        let first = double.delay(2).await.unwrap();
+        let Stage { worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
+        let first = double::delay(2).await.unwrap();
         sleep(5 * SECOND).await.unwrap();
         first.cancel();
         sleep(SECOND).await.unwrap();
-        assert_eq!(double.delay(4).await.unwrap().wait().await.unwrap(), 8);
+        assert_eq!(double::delay(4).await.unwrap().wait().await.unwrap(), 8);
         worker.end().await;
         assert_eq!(*events.borrow(), ["16 [4]"]);
     });
@@ -191,8 +191,8 @@ fn a_batch_that_all_have_left_gives_way_to_another() {
 #[test]
 fn a_running_batch_goes_on_until_all_its_messages_are_cancelled() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(slow)).await;
-        let [first, second] = [slow.delay(60).await.unwrap(), slow.delay(60).await.unwrap()];
+        let Stage { worker, events, .. } = stage(|app| app.jobs([slow::JOB])).await;
+        let [first, second] = [slow::delay(60).await.unwrap(), slow::delay(60).await.unwrap()];
         sleep(SECOND).await.unwrap();
         first.cancel();
         let waited = timeout_after(SECOND, first.wait()).await.expect("it leaves at once");
@@ -201,7 +201,7 @@ fn a_running_batch_goes_on_until_all_its_messages_are_cancelled() {
         second.cancel();
         let waited = second.wait().await;
         assert!(matches!(waited, Err(JobError::Revoked(_))), "{waited:?}");
-        let [first, second] = [slow.delay(10).await.unwrap(), slow.delay(10).await.unwrap()];
+        let [first, second] = [slow::delay(10).await.unwrap(), slow::delay(10).await.unwrap()];
         sleep(SECOND).await.unwrap();
         first.cancel();
         second.wait().await.unwrap();
@@ -215,10 +215,10 @@ fn a_running_batch_goes_on_until_all_its_messages_are_cancelled() {
 #[test]
 fn limits_count_from_the_begin_of_the_batch() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(limited)).await;
-        let gathers = limited.delay(false).await.unwrap();
+        let Stage { worker, events, .. } = stage(|app| app.jobs([limited::JOB])).await;
+        let gathers = limited::delay(false).await.unwrap();
         assert_eq!(gathers.wait().await.unwrap(), 7);
-        let dropped = [limited.delay(true).await.unwrap(), limited.delay(true).await.unwrap()];
+        let dropped = [limited::delay(true).await.unwrap(), limited::delay(true).await.unwrap()];
         for job in dropped {
             let Err(JobError::Failed(failure)) = job.wait().await else { panic!("it is dropped") };
             assert_eq!(failure.kind, "TimeLimitExceeded");
@@ -235,13 +235,13 @@ fn limits_count_from_the_begin_of_the_batch() {
 fn the_function_has_a_permit_and_messages_that_gather_have_none() {
     in_worlds(async || {
         let Stage { worker, events, .. } =
-            stage(|app| app.jobs((double, slow, nap)).concurrency(1)).await;
-        let first = double.delay(2).await.unwrap();
-        assert_eq!(nap.delay(4).await.unwrap().wait().await.unwrap(), "slept");
+            stage(|app| app.jobs([double::JOB, slow::JOB, nap::JOB]).concurrency(1)).await;
+        let first = double::delay(2).await.unwrap();
+        assert_eq!(nap::delay(4).await.unwrap().wait().await.unwrap(), "slept");
         // Begins at 9 s, and keeps the other batch waiting.
-        let long = slow.delay(20).await.unwrap();
+        let long = slow::delay(20).await.unwrap();
         sleep(8 * SECOND).await.unwrap();
-        let second = double.delay(4).await.unwrap();
+        let second = double::delay(4).await.unwrap();
         for job in [first, second] {
             job.wait().await.unwrap();
         }
@@ -255,9 +255,9 @@ fn the_function_has_a_permit_and_messages_that_gather_have_none() {
 #[test]
 fn a_prefetch_below_the_size_makes_smaller_batches() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(double).prefetch(2)).await;
+        let Stage { worker, events, .. } = stage(|app| app.jobs([double::JOB]).prefetch(2)).await;
         for number in [2, 4, 6, 8] {
-            double.with(number).ignore_result().send().await.unwrap();
+            double::with(number).ignore_result().send().await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.done, 4);
@@ -269,10 +269,10 @@ fn a_prefetch_below_the_size_makes_smaller_batches() {
 fn batches_have_the_rate_and_are_acknowledged_early_when_they_begin() {
     in_worlds(async || {
         let (app, store) = app();
-        let worker = Running::start(&app.jobs(early), 60 * SECOND).await;
+        let worker = Running::start(&app.jobs([early::JOB]), 60 * SECOND).await;
         let events = noted();
         for _ in 0..3 {
-            early.delay(3).await.unwrap();
+            early::delay(3).await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         assert_eq!(ready_and_taken(&store).await, (0, Some(1)));
@@ -286,8 +286,8 @@ fn batches_have_the_rate_and_are_acknowledged_early_when_they_begin() {
 #[test]
 fn a_warm_shutdown_runs_what_has_gathered() {
     in_worlds(async || {
-        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
-        let job = double.delay(2).await.unwrap();
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
+        let job = double::delay(2).await.unwrap();
         sleep(SECOND).await.unwrap();
         let report = worker.end().await;
         assert_eq!((report.stats.all.done, report.left.len()), (1, 0));
@@ -301,14 +301,14 @@ fn a_warm_shutdown_runs_what_has_gathered() {
 fn a_shutdown_interrupts_what_is_too_slow_and_requeues_it() {
     in_worlds(async || {
         let (app, store) = app();
-        let app = app.jobs((slow, double)).concurrency(1);
+        let app = app.jobs([slow::JOB, double::JOB]).concurrency(1);
         let worker = Running::start(&app, 5 * SECOND).await;
         let events = noted();
         // Gathers, and has no permit when it is hurried.
-        double.delay(2).await.unwrap();
+        double::delay(2).await.unwrap();
         sleep(SECOND).await.unwrap();
         for _ in 0..2 {
-            slow.delay(60).await.unwrap();
+            slow::delay(60).await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         let report = worker.end().await;
@@ -321,10 +321,10 @@ fn a_shutdown_interrupts_what_is_too_slow_and_requeues_it() {
 #[test]
 fn a_batch_follows_a_job_and_sends_jobs() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs((add, sends))).await;
+        let Stage { worker, .. } = stage(|app| app.jobs([add::JOB, sends::JOB])).await;
         let jobs = [
-            add.with(1, 2).then(sends.after()).send().await.unwrap(),
-            add.with(3, 4).then(sends.after()).send().await.unwrap(),
+            add::with(1, 2).then(sends::after()).send().await.unwrap(),
+            add::with(3, 4).then(sends::after()).send().await.unwrap(),
         ];
         let mut values = Vec::new();
         for job in &jobs {
@@ -339,9 +339,9 @@ fn a_batch_follows_a_job_and_sends_jobs() {
 #[test]
 fn messages_of_one_id_run_in_batches_of_their_own() {
     in_worlds(async || {
-        let Stage { store, worker, events, .. } = stage(|app| app.jobs(double)).await;
+        let Stage { store, worker, events, .. } = stage(|app| app.jobs([double::JOB])).await;
         for _ in 0..3 {
-            double.with(2).id("same").ignore_result().send().await.unwrap();
+            double::with(2).id("same").ignore_result().send().await.unwrap();
         }
         sleep(35 * SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.done, 3);

@@ -28,11 +28,11 @@ async fn balance() -> Result<i64, pikake::Interrupted> {
 // ANCHOR: retries
 #[pikake::sim(seeds = 20)]
 async fn a_charge_is_made_after_an_hour_and_two_retries() {
-    let app = App::new("memory://").unwrap().jobs(charge).connect().await.unwrap();
+    let app = App::new("memory://").unwrap().jobs([charge::JOB]).connect().await.unwrap();
     let worker = pikake::spawn(app.run_worker());
     let begin = Instant::now();
 
-    let job = charge.with(7).countdown(HOUR).send().await.unwrap();
+    let job = charge::with(7).countdown(HOUR).send().await.unwrap();
     assert_eq!(job.wait().await.unwrap(), "order 7 is paid");
     assert!((HOUR..HOUR + Duration::from_secs(30 * 60)).contains(&begin.elapsed()));
 
@@ -45,10 +45,10 @@ async fn a_charge_is_made_after_an_hour_and_two_retries() {
 // ANCHOR: limit
 #[pikake::sim(seeds = 20)]
 async fn a_job_without_an_answer_fails_after_its_limit() {
-    let app = App::new("memory://").unwrap().jobs(balance).connect().await.unwrap();
+    let app = App::new("memory://").unwrap().jobs([balance::JOB]).connect().await.unwrap();
     let worker = pikake::spawn(app.run_worker()).cancel_on_drop();
 
-    let failed = match balance.delay().await.unwrap().wait().await {
+    let failed = match balance::delay().await.unwrap().wait().await {
         Err(JobError::Failed(failure)) => failure.kind,
         other => panic!("{other:?}"),
     };
@@ -62,12 +62,12 @@ async fn a_job_without_an_answer_fails_after_its_limit() {
 async fn a_charge_survives_its_worker() {
     let store = MemoryStore::new();
     let worker_of = || {
-        let app = App::on(Rc::new(store.open())).jobs(charge);
+        let app = App::on(Rc::new(store.open())).jobs([charge::JOB]);
         pikake::spawn(app.run_worker())
     };
     let first = worker_of();
     let shop = App::on(Rc::new(store.open())).connect().await.unwrap();
-    let job = charge.with(7).on(&shop).send().await.unwrap();
+    let job = charge::with(7).on(&shop).send().await.unwrap();
     pikake::sleep(Duration::from_secs(1)).await.unwrap();
 
     // The first worker ends without a word, in the middle of its retries.
@@ -82,8 +82,8 @@ async fn a_charge_survives_its_worker() {
 // ANCHOR: schedule
 #[pikake::sim(seeds = 20)]
 async fn the_balance_is_asked_for_each_hour() {
-    let hourly = Schedule::cron("0 * * * *", "UTC", balance.with()).unwrap();
-    let app = App::new("memory://").unwrap().jobs(balance);
+    let hourly = Schedule::cron("0 * * * *", "UTC", balance::with()).unwrap();
+    let app = App::new("memory://").unwrap().jobs([balance::JOB]);
     let app = app.schedule(hourly.missed(Missed::Skip));
     let worker = pikake::spawn(app.run_worker());
     pikake::sleep(3 * HOUR + HOUR / 2).await.unwrap();
@@ -97,7 +97,7 @@ async fn the_balance_is_asked_for_each_hour() {
 async fn a_charge_is_sent_and_not_run() {
     let store = MemoryStore::new();
     let app = App::on(Rc::new(store.open())).connect().await.unwrap();
-    charge.delay(7).await.unwrap();
+    charge::delay(7).await.unwrap();
 
     let broker = app.broker().unwrap();
     assert_eq!(broker.counts("pikake").await.unwrap().ready, 1);

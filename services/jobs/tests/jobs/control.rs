@@ -27,7 +27,12 @@ async fn fail() -> Result<(), String> {
 }
 
 async fn named(store: &MemoryStore, name: &str) -> (App, Running) {
-    let app = App::on(Rc::new(store.open())).named(name).jobs((add, nap, stubborn, fail));
+    let app = App::on(Rc::new(store.open())).named(name).jobs([
+        add::JOB,
+        nap::JOB,
+        stubborn::JOB,
+        fail::JOB,
+    ]);
     let worker = Running::start(&app, SECOND).await;
     sleep(Duration::from_millis(10)).await.unwrap();
     (app, worker)
@@ -53,7 +58,7 @@ fn workers_and_jobs_are_listed() {
         let begin = now();
         let mut jobs = Vec::new();
         for seconds in 1..=4 {
-            jobs.push(nap.with(seconds * 10).on(&app).send().await.unwrap());
+            jobs.push(nap::with(seconds * 10).on(&app).send().await.unwrap());
         }
         sleep(Duration::from_millis(10)).await.unwrap();
         let workers = app.control().workers().await.unwrap();
@@ -98,7 +103,7 @@ fn a_revoked_job_does_not_begin() {
     in_worlds(async || {
         let store = MemoryStore::new();
         let app = client(&store).await;
-        let job = add.with(1, 2).on(&app).countdown(5 * SECOND).send().await.unwrap();
+        let job = add::with(1, 2).on(&app).countdown(5 * SECOND).send().await.unwrap();
         assert_eq!(app.control().revoke(&job.id().0, false).await.unwrap(), []);
         // The worker starts later.
         let (_one, worker) = named(&store, "one@here").await;
@@ -116,9 +121,9 @@ fn a_terminated_job_is_interrupted() {
         let app = client(&store).await;
         let (_one, worker) = named(&store, "one@here").await;
         let begin = now();
-        let job = nap.with(1_000).on(&app).send().await.unwrap();
-        let hard = stubborn.with().on(&app).send().await.unwrap();
-        let other = nap.with(3).on(&app).send().await.unwrap();
+        let job = nap::with(1_000).on(&app).send().await.unwrap();
+        let hard = stubborn::with().on(&app).send().await.unwrap();
+        let other = nap::with(3).on(&app).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         let answers = app.control().revoke(&job.id().0, true).await.unwrap();
         assert_eq!(answers[0].result, Ok(json!({"ok": format!("terminate: {}", job.id())})));
@@ -141,12 +146,12 @@ fn a_paused_queue_is_not_consumed() {
         let store = MemoryStore::new();
         let app = client(&store).await;
         let (_one, first) = named(&store, "one@here").await;
-        let running = nap.with(5).on(&app).send().await.unwrap();
+        let running = nap::with(5).on(&app).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         assert_eq!(app.control().pause("pikake").await.unwrap().len(), 1);
         assert_eq!(app.control().paused().await.unwrap(), ["pikake"]);
         let (_two, second) = named(&store, "two@here").await;
-        let job = add.with(1, 2).on(&app).send().await.unwrap();
+        let job = add::with(1, 2).on(&app).send().await.unwrap();
         assert!(timeout_after(60 * SECOND, job.wait()).await.is_err());
         assert_eq!(running.wait().await.unwrap(), "slept", "what runs goes on");
         let workers = app.control().workers().await.unwrap();
@@ -169,7 +174,7 @@ fn reserved_jobs_of_a_paused_queue_are_requeued() {
         app.control().set_concurrency(1).await.unwrap();
         let mut jobs = Vec::new();
         for _ in 0..5 {
-            jobs.push(nap.with(10).on(&app).send().await.unwrap());
+            jobs.push(nap::with(10).on(&app).send().await.unwrap());
         }
         sleep(SECOND).await.unwrap();
         app.control().pause("pikake").await.unwrap();
@@ -192,12 +197,12 @@ fn queues_are_added_and_cancelled() {
         let (_one, worker) = named(&store, "one@here").await;
         let answers = app.control().add_queue("other").await.unwrap();
         assert_eq!(answers[0].result, Ok(json!({"ok": "add consumer other"})));
-        let job = add.with(1, 2).on(&app).queue("other").send().await.unwrap();
+        let job = add::with(1, 2).on(&app).queue("other").send().await.unwrap();
         assert_eq!(job.wait().await.unwrap(), 3);
         app.control().cancel_queue("other").await.unwrap();
         sleep(SECOND).await.unwrap();
         assert_eq!(app.control().workers().await.unwrap()[0].queues, ["pikake"]);
-        let job = add.with(1, 2).on(&app).queue("other").send().await.unwrap();
+        let job = add::with(1, 2).on(&app).queue("other").send().await.unwrap();
         assert!(timeout_after(60 * SECOND, job.wait()).await.is_err());
         worker.end().await;
     });
@@ -212,14 +217,14 @@ fn concurrency_grows_and_shrinks() {
         let running = async || app.control().running().await.unwrap().len();
         let mut jobs = Vec::new();
         for _ in 0..30 {
-            jobs.push(nap.with(10).on(&app).send().await.unwrap());
+            jobs.push(nap::with(10).on(&app).send().await.unwrap());
         }
         sleep(SECOND).await.unwrap();
         assert_eq!(running().await, 30);
         app.control().set_concurrency(3).await.unwrap();
         assert_eq!(running().await, 30, "running jobs go on");
         for _ in 0..9 {
-            jobs.push(nap.with(10).on(&app).send().await.unwrap());
+            jobs.push(nap::with(10).on(&app).send().await.unwrap());
         }
         sleep(10 * SECOND).await.unwrap();
         assert_eq!(running().await, 3);
@@ -248,7 +253,7 @@ fn time_limits_are_set() {
         let unknown = control.time_limit("tests.none", None, None).await.unwrap();
         assert_eq!(unknown[0].result, Err("unknown task".to_owned()));
         let begin = now();
-        let job = nap.with(60).on(&app).send().await.unwrap();
+        let job = nap::with(60).on(&app).send().await.unwrap();
         let error = job.wait().await.unwrap_err().to_string();
         assert!(error.contains("time limit"), "{error}");
         assert_eq!(elapsed_since(begin).as_secs(), 2);
@@ -269,14 +274,14 @@ fn events_tell_of_each_job() {
         let app = client(&store).await;
         let (_one, worker) = named(&store, "one@here").await;
         let mut stream = app.control().events().await.unwrap();
-        let quiet = add.with(1, 2).on(&app).send().await.unwrap();
+        let quiet = add::with(1, 2).on(&app).send().await.unwrap();
         quiet.wait().await.unwrap();
         app.control().enable_events(true).await.unwrap();
-        let good = add.with(1, 2).on(&app).send().await.unwrap();
-        let bad = fail.with().on(&app).send().await.unwrap();
-        let long = nap.with(600).on(&app).send().await.unwrap();
+        let good = add::with(1, 2).on(&app).send().await.unwrap();
+        let bad = fail::with().on(&app).send().await.unwrap();
+        let long = nap::with(600).on(&app).send().await.unwrap();
         let late =
-            add.with(1, 2).on(&app).expires(SECOND).countdown(2 * SECOND).send().await.unwrap();
+            add::with(1, 2).on(&app).expires(SECOND).countdown(2 * SECOND).send().await.unwrap();
         good.wait().await.unwrap();
         bad.wait().await.unwrap_err();
         late.wait().await.unwrap_err();
@@ -376,7 +381,7 @@ fn malformed_commands_cost_nothing() {
             broker.bus().unwrap().notify(notice).await.unwrap();
             assert_eq!(app.control().ping().await.unwrap(), ["one@here"], "{number}");
         }
-        let job = add.with(1, 2).on(&app).send().await.unwrap();
+        let job = add::with(1, 2).on(&app).send().await.unwrap();
         assert_eq!(job.wait().await.unwrap(), 3);
         worker.end().await;
     });
@@ -388,9 +393,9 @@ fn a_dropped_worker_is_gone() {
     in_worlds(async || {
         let store = MemoryStore::new();
         let app = client(&store).await;
-        let one = App::on(Rc::new(store.open())).named("one@here").jobs(nap);
+        let one = App::on(Rc::new(store.open())).named("one@here").jobs([nap::JOB]);
         let worker = spawn(one.worker().run()).cancel_on_drop();
-        let _job = nap.with(60).on(&app).send().await.unwrap();
+        let _job = nap::with(60).on(&app).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         assert_eq!(app.control().ping().await.unwrap(), ["one@here"]);
         drop(worker);
@@ -411,7 +416,7 @@ fn a_worker_ends_while_its_reply_waits() {
             Asked::Notify if waits.get() => Box::pin(async { Ok(sleep(1_000 * SECOND).await?) }),
             _ => at_once(Ok(())),
         });
-        let app = App::on(Rc::new(broker)).named("one@here").jobs(add);
+        let app = App::on(Rc::new(broker)).named("one@here").jobs([add::JOB]);
         let worker = Running::start(&app, SECOND).await;
         sleep(SECOND).await.unwrap();
         is_stuck.set(true);
@@ -439,11 +444,11 @@ fn a_queue_that_is_declared_again_is_paused() {
             Asked::Declare if cut.get() => Box::pin(async { Ok(sleep(2 * SECOND).await?) }),
             _ => at_once(Ok(())),
         });
-        let app = App::on(Rc::new(broker)).named("one@here").jobs(add);
+        let app = App::on(Rc::new(broker)).named("one@here").jobs([add::JOB]);
         let worker = Running::start(&app, SECOND).await;
         sleep(SECOND).await.unwrap();
         is_cut.set(true);
-        assert_eq!(add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap(), 3);
+        assert_eq!(add::with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap(), 3);
         sleep(SECOND).await.unwrap();
         app.control().pause("pikake").await.unwrap();
         is_cut.set(false);
@@ -461,7 +466,8 @@ fn a_state_file_outlives_the_worker() {
     pikake_kernel::Kernel::new().unwrap().run(async {
         let start = async || {
             let store = MemoryStore::new();
-            let app = App::on(Rc::new(store.open())).named("one@here").state_file(&path).jobs(add);
+            let app =
+                App::on(Rc::new(store.open())).named("one@here").state_file(&path).jobs([add::JOB]);
             let worker = Running::start(&app, SECOND).await;
             while app.control().ping().await.unwrap().is_empty() {
                 sleep(Duration::from_millis(5)).await.unwrap();
@@ -474,7 +480,7 @@ fn a_state_file_outlives_the_worker() {
         worker.end().await;
         let (app, worker) = start().await;
         assert_eq!(app.control().workers().await.unwrap()[0].paused, ["other"]);
-        let job = add.with(1, 2).id("seven").on(&app).send().await.unwrap();
+        let job = add::with(1, 2).id("seven").on(&app).send().await.unwrap();
         assert!(matches!(job.wait().await, Err(JobError::Revoked(_))));
         worker.end().await;
     });
@@ -530,7 +536,7 @@ fn listings_are_bounded() {
         let app = client(&store).await;
         let (one, worker) = named(&store, "one@here").await;
         one.control().set_concurrency(1).await.unwrap();
-        nap.with(1_000_000).on(&app).send().await.unwrap();
+        nap::with(1_000_000).on(&app).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         let broker = store.open();
         let mut large = sent("tests.add", "large", json!(["x".repeat(100_000), 1]), json!({}));
@@ -539,11 +545,11 @@ fn listings_are_bounded() {
         sleep(SECOND).await.unwrap();
         let reserved = app.control().reserved().await.unwrap();
         assert_eq!(reserved.iter().map(|job| &*job.arguments).collect::<Vec<_>>(), ["('xxx', 1)"]);
-        let one = App::on(Rc::new(store.open())).named("two@here").jobs(nap);
+        let one = App::on(Rc::new(store.open())).named("two@here").jobs([nap::JOB]);
         let one = one.concurrency(1).prefetch(10_000);
         let second = Running::start(&one, SECOND).await;
         for number in 0..6_000 {
-            nap.with(1_000_000 + number).on(&app).send().await.unwrap();
+            nap::with(1_000_000 + number).on(&app).send().await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         let reserved = app.control().to(["two@here"]).reserved().await.unwrap();
@@ -569,7 +575,7 @@ fn cancels_before_a_close_are_sent() {
         let app = app.connect().await.unwrap();
         let mut jobs = Vec::new();
         for _ in 0..100 {
-            jobs.push(nap.with(1_000).on(&app).send().await.unwrap());
+            jobs.push(nap::with(1_000).on(&app).send().await.unwrap());
         }
         sleep(SECOND).await.unwrap();
         for job in &jobs {
@@ -588,13 +594,13 @@ fn sent_events_tell_of_jobs_before_a_worker_does() {
     in_worlds(async || {
         let store = MemoryStore::new();
         let asker = client(&store).await;
-        let app = App::on(Rc::new(store.open())).named("one@here").jobs(add);
+        let app = App::on(Rc::new(store.open())).named("one@here").jobs([add::JOB]);
         let worker = Running::start(&app.send_sent_events(true), SECOND).await;
         let sender = App::on(Rc::new(store.open())).send_sent_events(true).connect().await.unwrap();
         let mut stream = asker.control().events().await.unwrap();
-        add.with(1, 2).on(&asker).send().await.unwrap();
-        let late = add.with(1, 2).on(&sender).countdown(1_000 * SECOND).send().await.unwrap();
-        let chained = add.with(1, 2).then(add.after(3)).on(&sender).send().await.unwrap();
+        add::with(1, 2).on(&asker).send().await.unwrap();
+        let late = add::with(1, 2).on(&sender).countdown(1_000 * SECOND).send().await.unwrap();
+        let chained = add::with(1, 2).then(add::after(3)).on(&sender).send().await.unwrap();
         assert_eq!(chained.wait().await.unwrap(), 6);
         worker.end().await;
         let mut events = Vec::new();

@@ -23,15 +23,16 @@ async fn attempt() -> u32 {
 #[test]
 fn a_length_without_an_end_is_as_long_as_can_be_said() {
     in_worlds(async || {
-        let Stage { app, store, worker, .. } = stage(|app| app.jobs((add, much_later))).await;
-        let all = add.with(2, 3).expires(Duration::MAX).soft_limit(Duration::MAX);
+        let Stage { app, store, worker, .. } =
+            stage(|app| app.jobs([add::JOB, much_later::JOB])).await;
+        let all = add::with(2, 3).expires(Duration::MAX).soft_limit(Duration::MAX);
         let all = all.hard_limit(Duration::MAX).send().await.unwrap();
         assert_eq!(all.wait().await.unwrap(), 5);
 
-        add.with(2, 3).countdown(Duration::MAX).send().await.unwrap();
+        add::with(2, 3).countdown(Duration::MAX).send().await.unwrap();
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 60);
-        add.with(2, 3).eta(end).send().await.unwrap();
-        much_later.delay().await.unwrap();
+        add::with(2, 3).eta(end).send().await.unwrap();
+        much_later::delay().await.unwrap();
         sleep(3_600 * SECOND).await.unwrap();
         let counts = store.open().counts("pikake").await.unwrap();
         assert_eq!((counts.ready, counts.taken, counts.delayed), (0, Some(0), 3));
@@ -43,7 +44,8 @@ fn a_length_without_an_end_is_as_long_as_can_be_said() {
 #[test]
 fn numbers_at_their_end_do_no_harm() {
     in_worlds(async || {
-        let Stage { app, store, worker, .. } = stage(|app| app.jobs((attempt, much_later))).await;
+        let Stage { app, store, worker, .. } =
+            stage(|app| app.jobs([attempt::JOB, much_later::JOB])).await;
         let broker = store.open();
         for (name, value) in [("retries", json!(u32::MAX)), ("pikake_max_retries", json!(u32::MAX))]
         {

@@ -58,8 +58,10 @@ pub(crate) fn sent(task: &str, id: &str, args: Value, embed: Value) -> Message {
 /// Runs a message, and returns the outcomes of these jobs. The first begins with the queue.
 async fn outcomes(message: Message, jobs: &[&str]) -> (App, Vec<Outcome>) {
     NOTED.take();
-    let Stage { app, store, worker, .. } =
-        stage(|app| app.jobs((add, fails, note, note_error)).route("elsewhere.*", "other")).await;
+    let Stage { app, store, worker, .. } = stage(|app| {
+        app.jobs([add::JOB, fails::JOB, note::JOB, note_error::JOB]).route("elsewhere.*", "other")
+    })
+    .await;
     let broker = store.open();
     for id in jobs {
         let mut expected = Message::default();
@@ -214,7 +216,7 @@ fn options_of_signatures_are_kept() {
              "options": options, "subtask_type": null, "immutable": false},
         ]});
         let Stage { store, worker, .. } =
-            stage(|app| app.jobs(add).route("elsewhere.*", "other")).await;
+            stage(|app| app.jobs([add::JOB]).route("elsewhere.*", "other")).await;
         let broker = store.open();
         broker.declare("special", &QueueOptions::default()).await.unwrap();
         let mut deliveries = broker.consume("special", 1).await.unwrap();
@@ -254,7 +256,7 @@ fn jobs_go_to_the_queue_of_their_route() {
     in_worlds(async || {
         let embed = json!({"chain": [signature("elsewhere.x", json!([]), json!({}))]});
         let Stage { store, worker, .. } =
-            stage(|app| app.jobs(add).route("else*re.*", "other")).await;
+            stage(|app| app.jobs([add::JOB]).route("else*re.*", "other")).await;
         let broker = store.open();
         broker.publish("pikake", sent("tests.add", "a", json!([1, 2]), embed), None).await.unwrap();
         pikake_traps::sleep(SECOND).await.unwrap();
@@ -277,7 +279,7 @@ fn a_second_run_sends_the_same_jobs() {
             ]})
         };
         let (app, store): (App, MemoryStore) = app();
-        let app = app.jobs(add).route("*", "other");
+        let app = app.jobs([add::JOB]).route("*", "other");
         let worker = Running::start(&app, SECOND).await;
         let broker: Rc<MemoryBroker> = Rc::new(store.open());
         for _ in 0..2 {

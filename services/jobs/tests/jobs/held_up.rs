@@ -47,11 +47,11 @@ fn what_cannot_be_acknowledged_early_is_run_when_it_can() {
     in_worlds(async || {
         let is_lost = |asked: &Asked<'_>| matches!(asked, Asked::Ack(_) | Asked::GiveBack);
         let (app, store, trouble) = in_trouble(is_lost);
-        let app = app.jobs(early).prefetch(1);
+        let app = app.jobs([early::JOB]).prefetch(1);
         trouble.set(true);
         let worker = Running::start(&app, SECOND).await;
-        let first = early.delay().await.unwrap();
-        let second = early.delay().await.unwrap();
+        let first = early::delay().await.unwrap();
+        let second = early::delay().await.unwrap();
         sleep(10 * SECOND).await.unwrap();
         trouble.set(false);
         for job in [first, second] {
@@ -67,11 +67,11 @@ fn what_cannot_be_acknowledged_early_is_run_when_it_can() {
 fn what_cannot_be_given_back_does_not_keep_others_out() {
     in_worlds(async || {
         let (app, store, trouble) = in_trouble(|asked| matches!(asked, Asked::GiveBack));
-        let app = app.jobs(early).prefetch(1);
+        let app = app.jobs([early::JOB]).prefetch(1);
         trouble.set(true);
         let worker = Running::start(&app, SECOND).await;
         let poison = pikake_jobs::Call::<()>::named("tests.nope", ()).send().await.unwrap();
-        let job = early.delay().await.unwrap();
+        let job = early::delay().await.unwrap();
         sleep(60 * SECOND).await.unwrap();
         trouble.set(false);
         let waited = timeout_after(60 * SECOND, job.wait()).await.expect("it is run");
@@ -87,9 +87,9 @@ fn what_cannot_be_given_back_does_not_keep_others_out() {
 fn what_was_dropped_half_way_is_told_when_it_can_be() {
     in_worlds(async || {
         let (app, store, trouble) = in_trouble(|asked| matches!(asked, Asked::Store(_)));
-        let app = app.jobs((foreign, early_and_foreign));
+        let app = app.jobs([foreign::JOB, early_and_foreign::JOB]);
         let worker = Running::start(&app, SECOND).await;
-        let cancelled = foreign.delay().await.unwrap();
+        let cancelled = foreign::delay().await.unwrap();
         sleep(SECOND).await.unwrap();
         trouble.set(true);
         cancelled.cancel();
@@ -100,7 +100,7 @@ fn what_was_dropped_half_way_is_told_when_it_can_be() {
 
         // At the end of the worker, too, for a while.
         let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
-        let dropped = early_and_foreign.with().on(&sender).send().await.unwrap();
+        let dropped = early_and_foreign::with().on(&sender).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         trouble.set(true);
         let ending = pikake_traps::spawn(worker.end());
@@ -121,7 +121,7 @@ fn slow() -> (App, MemoryStore) {
         Asked::GiveBack | Asked::Ack(_) => Box::pin(async { Ok(sleep(SECOND).await?) }),
         _ => at_once(Ok(())),
     });
-    (App::on(Rc::new(broker)).jobs((foreign, nap)), store)
+    (App::on(Rc::new(broker)).jobs([foreign::JOB, nap::JOB]), store)
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn what_goes_back_does_not_prolong_the_grace() {
         let worker = Running::start(&app.concurrency(50), 2 * SECOND).await;
         let mut jobs = Vec::new();
         for _ in 0..50 {
-            jobs.push(foreign.delay().await.unwrap());
+            jobs.push(foreign::delay().await.unwrap());
         }
         // One that was fetched.
-        nap.delay(600).await.unwrap();
+        nap::delay(600).await.unwrap();
         sleep(SECOND).await.unwrap();
         for cancelled in jobs.iter().take(25) {
             cancelled.cancel();
@@ -157,7 +157,7 @@ fn a_cold_shutdown_does_not_wait_for_what_goes_back() {
         let (app, store) = slow();
         let worker = Running::start(&app.concurrency(1), 600 * SECOND).await;
         for _ in 0..2 {
-            nap.delay(600).await.unwrap();
+            nap::delay(600).await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         let begun = now();

@@ -51,27 +51,28 @@ fn kind(error: JobError) -> String {
 fn soft_interrupts_and_hard_drops() {
     in_worlds(async || {
         CLEANED.set(0);
-        let Stage { worker, .. } = stage(|app| app.jobs((soft, graceful, stubborn, foreign))).await;
-        assert_eq!(soft.delay(1).await.unwrap().wait().await.unwrap(), "in time");
+        let Stage { worker, .. } =
+            stage(|app| app.jobs([soft::JOB, graceful::JOB, stubborn::JOB, foreign::JOB])).await;
+        assert_eq!(soft::delay(1).await.unwrap().wait().await.unwrap(), "in time");
         let begin = now();
-        let error = soft.delay(9).await.unwrap().wait().await.unwrap_err();
+        let error = soft::delay(9).await.unwrap().wait().await.unwrap_err();
         assert_eq!(
             (kind(error).as_str(), elapsed_since(begin).as_secs()),
             ("SoftTimeLimitExceeded", 2)
         );
-        assert_eq!(graceful.delay().await.unwrap().wait().await.unwrap(), "as far as we got");
+        assert_eq!(graceful::delay().await.unwrap().wait().await.unwrap(), "as far as we got");
         assert_eq!(CLEANED.get(), 1);
         let begin = now();
-        let error = stubborn.delay().await.unwrap().wait().await.unwrap_err();
+        let error = stubborn::delay().await.unwrap().wait().await.unwrap_err();
         assert_eq!(
             (kind(error).as_str(), elapsed_since(begin).as_secs()),
             ("TimeLimitExceeded", 3)
         );
-        let error = foreign.delay().await.unwrap().wait().await.unwrap_err();
+        let error = foreign::delay().await.unwrap().wait().await.unwrap_err();
         assert_eq!(kind(error), "SoftTimeLimitExceeded");
         // The sender's limits go before those of the definition.
         let begin = now();
-        let call = soft.with(60).soft_limit(7 * SECOND);
+        let call = soft::with(60).soft_limit(7 * SECOND);
         let error = call.send().await.unwrap().wait().await.unwrap_err();
         assert_eq!(
             (kind(error).as_str(), elapsed_since(begin).as_secs()),

@@ -21,19 +21,19 @@ fn lines_of_jobs(level: Level) -> Vec<String> {
     let (lines, _guard) = Lines::collect(&["pikake::jobs"], level);
     let ran = Sim::new(0).run_here("test", async {
         let (app, _store) = app();
-        let app = app.jobs((nap, flaky));
+        let app = app.jobs([nap::JOB, flaky::JOB]);
         let worker = Running::start(&app, SECOND).await;
-        let slept = nap.with(2).id("slept").send().await.unwrap();
+        let slept = nap::with(2).id("slept").send().await.unwrap();
         slept.wait().await.unwrap();
-        let failed = flaky.with().id("failed").send().await.unwrap();
+        let failed = flaky::with().id("failed").send().await.unwrap();
         failed.wait().await.unwrap_err();
         let unknown = Call::<()>::named("tests.nope", ()).id("unknown").send().await.unwrap();
         unknown.wait().await.unwrap_err();
-        let cancelled = nap.with(600).id("cancelled").send().await.unwrap();
+        let cancelled = nap::with(600).id("cancelled").send().await.unwrap();
         sleep(3 * SECOND).await.unwrap();
         cancelled.cancel();
         cancelled.wait().await.unwrap_err();
-        nap.with(600).id("left").send().await.unwrap();
+        nap::with(600).id("left").send().await.unwrap();
         sleep(SECOND).await.unwrap();
         worker.end().await;
     });

@@ -58,12 +58,12 @@ fn lossy(inner: Rc<dyn Broker>) -> Meddled {
 fn no_job_is_lost_with_its_broker() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let app = App::on(Rc::new(lossy(Rc::new(store.open())))).jobs((add, fails_once));
+        let app = App::on(Rc::new(lossy(Rc::new(store.open())))).jobs([add::JOB, fails_once::JOB]);
         let worker = Running::start(&app.concurrency(5), SECOND).await;
         let mut handles = Vec::new();
         for number in 0..100_i64 {
             loop {
-                match add.with(number, 1).id(number.to_string()).send().await {
+                match add::with(number, 1).id(number.to_string()).send().await {
                     Ok(handle) => break handles.push(handle),
                     Err(SendError::Publish(_)) => sleep(SECOND / 100).await.unwrap(),
                     Err(error) => panic!("{error}"),
@@ -71,7 +71,7 @@ fn no_job_is_lost_with_its_broker() {
             }
         }
         for _ in 0..20 {
-            drop(fails_once.delay().await);
+            drop(fails_once::delay().await);
         }
         for (number, handle) in handles.iter().enumerate() {
             assert_eq!(handle.wait().await.unwrap(), number as i64 + 1);

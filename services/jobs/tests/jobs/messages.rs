@@ -15,7 +15,7 @@ fn what_is_sent_is_protocol_two() {
         let (app, store) = app();
         let app = app.queue("pikake", QueueOptions::new().max_priority(9));
         let _app = app.connect().await.unwrap();
-        let call = add.with(2, 3).id("one").priority(4).soft_limit(SECOND).hard_limit(2 * SECOND);
+        let call = add::with(2, 3).id("one").priority(4).soft_limit(SECOND).hard_limit(2 * SECOND);
         call.expires(90 * SECOND).send().await.unwrap();
         let mut deliveries = store.open().consume("pikake", 1).await.unwrap();
         let message = deliveries.next().await.unwrap().unwrap().message;

@@ -51,15 +51,17 @@ async fn program() {
     RETURNED.take();
     let store = MemoryStore::new();
     let app = |concurrency| {
-        App::on(Rc::new(store.open())).jobs((risky, slow, threaded)).concurrency(concurrency)
+        App::on(Rc::new(store.open()))
+            .jobs([risky::JOB, slow::JOB, threaded::JOB])
+            .concurrency(concurrency)
     };
     let sender = app(1).connect().await.unwrap();
     let mut handles = Vec::new();
     for number in 0..JOBS {
         let handle = match number % 3 {
-            0 => risky.with(number).on(&sender).send().await.unwrap(),
-            1 => slow.with(number).on(&sender).send().await.unwrap(),
-            _ => threaded.with(number).on(&sender).send().await.unwrap(),
+            0 => risky::with(number).on(&sender).send().await.unwrap(),
+            1 => slow::with(number).on(&sender).send().await.unwrap(),
+            _ => threaded::with(number).on(&sender).send().await.unwrap(),
         };
         handles.push(handle);
     }

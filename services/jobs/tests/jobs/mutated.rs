@@ -124,7 +124,7 @@ fn command() -> Value {
 fn mutated_commands_cost_nothing() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let one = App::on(Rc::new(store.open())).named("one@here").jobs((add, nap));
+        let one = App::on(Rc::new(store.open())).named("one@here").jobs([add::JOB, nap::JOB]);
         let worker = Running::start(&one, SECOND).await;
         let app = App::on(Rc::new(store.open())).connect().await.unwrap();
         let stranger = store.open();
@@ -140,7 +140,7 @@ fn mutated_commands_cost_nothing() {
         .cancel_on_drop();
         for number in 0..count() {
             if number % 20 == 0 {
-                nap.with(3).id("seven").on(&app).send().await.unwrap();
+                nap::with(3).id("seven").on(&app).send().await.unwrap();
                 sleep(SECOND).await.unwrap();
             }
             let notice = Notice::new(Topic::Commands, "", changed(command()));
@@ -161,7 +161,7 @@ fn mutated_commands_cost_nothing() {
         control.add_queue("pikake").await.unwrap();
         control.resume("pikake").await.unwrap();
         assert_eq!(control.ping().await.unwrap(), ["one@here"]);
-        let job = add.with(1, 2).on(&app).send().await.unwrap();
+        let job = add::with(1, 2).on(&app).send().await.unwrap();
         assert_eq!(timeout_after(3_600 * SECOND, job.wait()).await.unwrap().unwrap(), 3);
         worker.end().await;
     });
@@ -202,8 +202,8 @@ fn note() -> Value {
 fn a_tiny_interval_leaves_others_their_turn() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let app = App::on(Rc::new(store.open())).jobs(add);
-        let tiny = Schedule::every(Duration::from_nanos(1), add.with(1, 2));
+        let app = App::on(Rc::new(store.open())).jobs([add::JOB]);
+        let tiny = Schedule::every(Duration::from_nanos(1), add::with(1, 2));
         let worker = Running::start(&app.schedule(tiny), SECOND).await;
         sleep(SECOND / 50).await.unwrap();
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
@@ -216,7 +216,7 @@ fn a_tiny_interval_leaves_others_their_turn() {
 fn mutated_messages_stop_no_schedule() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let app = App::on(Rc::new(store.open())).jobs(add);
+        let app = App::on(Rc::new(store.open())).jobs([add::JOB]);
         let worker = Running::start(&app.with_schedules(), SECOND).await;
         let stranger = store.open();
         let queue = "pikake.schedules";
@@ -233,7 +233,7 @@ fn mutated_messages_stop_no_schedule() {
         // The strangers' jobs are not those that this is about.
         stranger.purge("pikake").await.unwrap();
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
-        let own = Schedule::every(SECOND, add.with(1, 2)).name("own");
+        let own = Schedule::every(SECOND, add::with(1, 2)).name("own");
         let listed = timeout_after(60 * SECOND, console.schedules().add(own)).await;
         let listed = listed.expect("the leader answers").unwrap();
         assert!(listed.iter().any(|info| info.name == "own"), "{listed:?}");
@@ -277,7 +277,7 @@ fn event() -> Value {
 fn mutated_replies_and_events_end_no_client() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let worker = App::on(Rc::new(store.open())).named("one@here").jobs(add);
+        let worker = App::on(Rc::new(store.open())).named("one@here").jobs([add::JOB]);
         let worker = Running::start(&worker, SECOND).await;
         // It listens to commands by now.
         sleep(SECOND).await.unwrap();

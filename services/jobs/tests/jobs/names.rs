@@ -1,7 +1,6 @@
 //! Names of all kinds: what a job's arguments are called, and what is called as the things that the
-//! macro uses.
+//! macro uses; and variables that are called as jobs.
 
-use pikake_jobs::Job;
 use pikake_macros::job;
 
 use crate::{Running, SECOND, app, in_worlds};
@@ -104,22 +103,23 @@ mod own_result {
 fn whatever_they_are_called() {
     in_worlds(async || {
         let (app, _store) = app();
-        let all = (many, keywords, r#move, called::args, called::kwargs, called::options);
-        let app = app.jobs(all).jobs((shadowed::task, shadowed::thread, shadowed::nothing));
-        let app = app.jobs(own_result::refuses).connect().await.unwrap();
+        let all = [many::JOB, keywords::JOB, r#move::JOB, called::args::JOB, called::kwargs::JOB];
+        let app = app.jobs(all).jobs([called::options::JOB, shadowed::task::JOB]);
+        let app = app.jobs([shadowed::thread::JOB, shadowed::nothing::JOB]);
+        let app = app.jobs([own_result::refuses::JOB]).connect().await.unwrap();
         let running = Running::start(&app, SECOND).await;
-        let sum = many.delay(1, 2, 3, 4, 5, 6, 7).await.unwrap();
+        let sum = many::delay(1, 2, 3, 4, 5, 6, 7).await.unwrap();
         assert_eq!(sum.wait().await.unwrap(), 28);
-        let named = keywords.delay("kind".to_owned(), 1, 0).await.unwrap();
+        let named = keywords::delay("kind".to_owned(), 1, 0).await.unwrap();
         assert_eq!(named.wait().await.unwrap(), "kind 2");
-        assert_eq!(r#move.delay().await.unwrap().wait().await.unwrap(), 1);
-        assert_eq!(called::args.delay(1).await.unwrap().wait().await.unwrap(), 11);
-        assert_eq!(called::kwargs.delay(2).await.unwrap().wait().await.unwrap(), 12);
-        assert_eq!(called::options.delay(3).await.unwrap().wait().await.unwrap(), 3);
-        assert_eq!(shadowed::task.delay(4).await.unwrap().wait().await.unwrap(), 4);
-        assert_eq!(shadowed::thread.delay(Some(5)).await.unwrap().wait().await.unwrap(), Some(5));
-        shadowed::nothing.delay().await.unwrap().wait().await.unwrap();
-        let refused = own_result::refuses.delay("no".to_owned()).await.unwrap().wait().await;
+        assert_eq!(r#move::delay().await.unwrap().wait().await.unwrap(), 1);
+        assert_eq!(called::args::delay(1).await.unwrap().wait().await.unwrap(), 11);
+        assert_eq!(called::kwargs::delay(2).await.unwrap().wait().await.unwrap(), 12);
+        assert_eq!(called::options::delay(3).await.unwrap().wait().await.unwrap(), 3);
+        assert_eq!(shadowed::task::delay(4).await.unwrap().wait().await.unwrap(), 4);
+        assert_eq!(shadowed::thread::delay(Some(5)).await.unwrap().wait().await.unwrap(), Some(5));
+        shadowed::nothing::delay().await.unwrap().wait().await.unwrap();
+        let refused = own_result::refuses::delay("no".to_owned()).await.unwrap().wait().await;
         assert!(refused.unwrap_err().to_string().contains("no"));
         running.end().await;
     });
@@ -128,44 +128,180 @@ fn whatever_they_are_called() {
 /// What others send and see: Rust's `r#` is not theirs.
 #[test]
 fn raw_names_are_sent_bare() {
-    fn facts<J: Job>(_: J) -> (&'static str, &'static [&'static str]) {
-        (J::NAME, J::PARAMETERS)
-    }
-    assert_eq!(facts(keywords), ("jobs::names::keywords", &["type", "fn", "unused"][..]));
-    assert_eq!(facts(r#move).0, "jobs::names::move");
+    assert_eq!(keywords::JOB.name, "jobs::names::keywords");
+    let shown = format!("{:?}", keywords::JOB);
+    assert!(shown.contains(r#"parameters: ["type", "fn", "unused"]"#), "{shown}");
+    assert_eq!(r#move::JOB.name, "jobs::names::move");
 }
 
-/// Forty jobs, in two calls, with nested tuples.
+/// Jobs that have the names of their own parameters.
+mod parameters {
+    use super::job;
+
+    #[job(crate = pikake_jobs)]
+    pub(super) async fn total(total: u64) -> u64 {
+        total + 1
+    }
+
+    #[job(crate = pikake_jobs)]
+    pub(super) fn plain(mut plain: u64, total: u64) -> u64 {
+        plain += total;
+        plain
+    }
+
+    #[job(crate = pikake_jobs, batch(size = 1, wait = "1s"))]
+    pub(super) async fn batch(batch: Vec<u64>) -> Vec<u64> {
+        batch
+    }
+}
+
+#[test]
+fn parameter_has_the_name_of_its_job() {
+    use parameters::{batch, plain, total};
+
+    in_worlds(async || {
+        let (app, _store) = app();
+        let app = app.jobs([total::JOB, plain::JOB, batch::JOB]).connect().await.unwrap();
+        let running = Running::start(&app, SECOND).await;
+        assert_eq!(total::delay(4).await.unwrap().wait().await.unwrap(), 5);
+        assert_eq!(plain::delay(4, 2).await.unwrap().wait().await.unwrap(), 6);
+        assert_eq!(batch::delay(7).await.unwrap().wait().await.unwrap(), 7);
+        let chained = total::with(1).then(plain::after(3)).then(total::after());
+        assert_eq!(chained.send().await.unwrap().wait().await.unwrap(), 6);
+        running.end().await;
+    });
+}
+
+/// Before and after the jobs, in one block with them, in a pattern, and in a closure.
+#[test]
+fn variables_have_the_names_of_jobs() {
+    in_worlds(async || {
+        let total = 5;
+
+        #[job(crate = pikake_jobs)]
+        async fn total(numbers: Vec<u64>) -> u64 {
+            numbers.into_iter().sum()
+        }
+
+        #[job(crate = pikake_jobs)]
+        fn plain(number: u64) -> u64 {
+            number
+        }
+
+        let Some(plain) = Some(total + 1) else { return };
+        let (app, _store) = app();
+        let app = app.jobs([total::JOB, plain::JOB]).connect().await.unwrap();
+        let running = Running::start(&app, SECOND).await;
+        let sent = total::delay(vec![total, plain]).await.unwrap();
+        let total = sent.wait().await.unwrap();
+        assert_eq!(total, 11);
+        assert_eq!(plain::delay(total).await.unwrap().wait().await.unwrap(), 11);
+        let add = |total: u64| total + plain;
+        assert_eq!(add(total), 17);
+        running.end().await;
+    });
+}
+
+#[test]
+fn job_is_called_as_a_function() {
+    use parameters::total as sum;
+
+    in_worlds(async || {
+        assert_eq!(keywords("kind".to_owned(), 1, 0), "kind 2");
+        assert_eq!(sum(1).await, 2);
+        let each: Vec<fn(u64, u64) -> u64> = vec![parameters::plain];
+        assert_eq!(each[0](1, 2), 3);
+
+        let (app, _store) = app();
+        let app = app.jobs([sum::JOB]).connect().await.unwrap();
+        let running = Running::start(&app, SECOND).await;
+        assert_eq!(sum::delay(1).await.unwrap().wait().await.unwrap(), 2);
+        running.end().await;
+    });
+}
+
+/// The lints of a careful program, which the code of the macro passes.
+#[deny(
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    missing_docs,
+    missing_debug_implementations,
+    nonstandard_style,
+    rustdoc::all,
+    unused
+)]
+mod linted {
+    use super::job;
+
+    /// Sends a mail; see [`send()`] and [`answer`].
+    ///
+    /// [`answer`]: https://example.org
+    #[job(crate = pikake_jobs)]
+    pub(super) async fn send(to: String, subject: String) -> Result<usize, std::fmt::Error> {
+        super::parameters::total(1).await;
+        Ok(to.len() + subject.len())
+    }
+
+    /// More arguments than clippy likes.
+    #[job(crate = pikake_jobs, queue = "many", process)]
+    pub(super) fn many(a1: u8, a2: u8, a3: u8, a4: u8, b1: u8, b2: u8, b3: u8, b4: String) -> u8 {
+        a1 + a2 + a3 + a4 + b1 + b2 + b3 + u8::try_from(b4.len()).unwrap_or(0)
+    }
+
+    #[test]
+    fn careful_lints_pass() {
+        #[job(crate = pikake_jobs, batch(size = 2, wait = "1s"), unique_for = "1m")]
+        async fn inner(numbers: Vec<u64>) -> Result<(), std::fmt::Error> {
+            super::parameters::total(numbers.len() as u64).await;
+            Ok(())
+        }
+
+        assert_eq!([send::JOB, many::JOB, inner::JOB].len(), 3);
+    }
+}
+
+#[deprecated]
+#[job(crate = pikake_jobs)]
+fn old() {}
+
+#[test]
+#[expect(deprecated, reason = "the type is deprecated, as its function is")]
+fn deprecated_function_makes_a_deprecated_job() {
+    assert_eq!(old::JOB.name, "jobs::names::old");
+}
+
+/// Seventy jobs, made by a macro of the program.
 #[test]
 fn application_takes_any_number_of_jobs() {
     macro_rules! numbered {
-        ($($name:ident)+) => {$(
-            #[job(crate = pikake_jobs)]
-            async fn $name() -> String {
-                stringify!($name).to_owned()
-            }
-        )+
-        const NAMES: &[&str] = &[$(concat!(module_path!(), "::", stringify!($name))),+];
+        ($($name:ident)+) => {
+            $(
+                #[job(crate = pikake_jobs)]
+                async fn $name() -> String {
+                    stringify!($name).to_owned()
+                }
+            )+
+            const JOBS: &[pikake_jobs::Definition] = &[$($name::JOB),+];
         };
     }
     numbered! {
-        a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9
-        c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 d0 d1 d2 d3 d4 d5 d6 d7 d8 d9
+        a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 c0 c1 c2 c3 c4 c5 c6 c7 c8 c9
+        d0 d1 d2 d3 d4 d5 d6 d7 d8 d9 e0 e1 e2 e3 e4 e5 e6 e7 e8 e9 f0 f1 f2 f3 f4 f5 f6 f7 f8 f9
+        g0 g1 g2 g3 g4 g5 g6 g7 g8 g9
     }
     in_worlds(async || {
         let (app, _store) = app();
-        let app =
-            app.jobs((a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5)).jobs((
-                (b6, b7, b8, b9, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, d0, d1),
-                (d2, d3, d4, d5, d6, d7),
-                (d8, (d9,)),
-            ));
-        assert_eq!(NAMES.len(), 40);
-        assert_eq!(NAMES.iter().find(|name| app.definition(name).is_none()), None);
+        let app = app.jobs(JOBS.iter().copied());
+        assert_eq!(JOBS.len(), 70);
+        assert_eq!(
+            JOBS.iter().find(|job| app.definition(job.name).is_none()).map(|job| job.name),
+            None
+        );
         let app = app.connect().await.unwrap();
         let running = Running::start(&app, SECOND).await;
-        assert_eq!(a0.delay().await.unwrap().wait().await.unwrap(), "a0");
-        assert_eq!(d9.delay().await.unwrap().wait().await.unwrap(), "d9");
+        assert_eq!(a0::delay().await.unwrap().wait().await.unwrap(), "a0");
+        assert_eq!(g9::delay().await.unwrap().wait().await.unwrap(), "g9");
         running.end().await;
     });
 }
@@ -174,5 +310,5 @@ fn application_takes_any_number_of_jobs() {
 #[should_panic(expected = "two jobs have the name `jobs::names::move`")]
 fn second_job_of_a_name_panics() {
     let (app, _store) = app();
-    drop(app.jobs((many, r#move)).jobs((keywords, (r#move, called::args))));
+    drop(app.jobs([many::JOB, r#move::JOB]).jobs([keywords::JOB, r#move::JOB, called::args::JOB]));
 }

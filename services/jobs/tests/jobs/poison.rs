@@ -19,7 +19,7 @@ fn message(headers: Value, content_type: Option<&str>, body: &str) -> Message {
 #[test]
 fn each_kind_is_buried_with_its_reason() {
     in_worlds(async || {
-        let Stage { store, worker, .. } = stage(|app| app.jobs(add)).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs([add::JOB])).await;
         let broker = store.open();
         const JSON: Option<&str> = Some("application/json");
         let job = json!({"task": "tests.add", "id": "a"});
@@ -46,7 +46,7 @@ fn each_kind_is_buried_with_its_reason() {
         for message in messages.clone() {
             broker.publish("pikake", message, None).await.unwrap();
         }
-        assert_eq!(add.delay(1, 2).await.unwrap().wait().await.unwrap(), 3);
+        assert_eq!(add::delay(1, 2).await.unwrap().wait().await.unwrap(), 3);
         while broker.counts("pikake").await.unwrap().dead < reasons.len() as u64 {
             pikake_traps::sleep(SECOND).await.unwrap();
         }
@@ -66,7 +66,7 @@ fn each_kind_is_buried_with_its_reason() {
 #[test]
 fn whoever_waits_is_told() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs(add)).await;
+        let Stage { worker, .. } = stage(|app| app.jobs([add::JOB])).await;
         let kind_of = async |call: Call<i64>| match call.send().await.unwrap().wait().await {
             Err(JobError::Failed(failure)) => (failure.kind, failure.message),
             other => panic!("not a failure: {other:?}"),
@@ -84,10 +84,10 @@ fn whoever_waits_is_told() {
 fn a_message_that_never_ends_is_buried_at_last() {
     in_worlds(async || {
         let (app, store) = app();
-        let app = app.jobs(add).max_deliveries(3);
+        let app = app.jobs([add::JOB]).max_deliveries(3);
         let broker = store.open();
         let app = app.connect().await.unwrap();
-        let handle = add.delay(1, 2).await.unwrap();
+        let handle = add::delay(1, 2).await.unwrap();
         for _ in 0..3 {
             let lost = store.open();
             let mut deliveries = lost.consume("pikake", 1).await.unwrap();
@@ -112,7 +112,7 @@ fn one_that_is_replayed_does_not_expire() {
         worker.end().await;
         sleep(20 * SECOND).await.unwrap();
         // Now there is such a job.
-        let other = App::on(Rc::new(store.open())).jobs(add);
+        let other = App::on(Rc::new(store.open())).jobs([add::JOB]);
         let worker = Running::start(&other, SECOND).await;
         assert_eq!(store.open().replay("pikake", None).await.unwrap(), 1);
         sleep(SECOND).await.unwrap();

@@ -49,9 +49,9 @@ fn at(step: u64) -> Option<Value> {
 #[test]
 fn progress_is_listed_and_kept() {
     in_worlds(async || {
-        let Stage { store, worker, .. } = stage(|app| app.jobs(import)).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs([import::JOB])).await;
         let other = App::on(Rc::new(store.open())).connect().await.unwrap();
-        let job = import.with(false).send().await.unwrap();
+        let job = import::with(false).send().await.unwrap();
         assert_eq!(job.progress().await.unwrap(), None);
         sleep(SECOND / 2 + STEP / 2).await.unwrap();
         assert_eq!(listed(&other).await, [at(51)]);
@@ -77,9 +77,9 @@ fn progress_is_stored_once_a_second() {
             }
             at_once(Ok(()))
         });
-        let worker = Running::start(&App::on(Rc::new(broker)).jobs(import), SECOND).await;
-        let job = import.with(false).send().await.unwrap();
-        let ignored = import.with(false).ignore_result().send().await.unwrap();
+        let worker = Running::start(&App::on(Rc::new(broker)).jobs([import::JOB]), SECOND).await;
+        let job = import::with(false).send().await.unwrap();
+        let ignored = import::with(false).ignore_result().send().await.unwrap();
         sleep(SECOND / 2).await.unwrap();
         assert!(stored.get() <= 1, "{}", stored.get());
         job.wait().await.unwrap();
@@ -93,8 +93,8 @@ fn progress_is_stored_once_a_second() {
 #[test]
 fn a_retry_begins_without_progress() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.clone().jobs(import)).await;
-        let job = import.with(true).send().await.unwrap();
+        let Stage { worker, .. } = stage(|app| app.clone().jobs([import::JOB])).await;
+        let job = import::with(true).send().await.unwrap();
         sleep(5 * SECOND).await.unwrap();
         assert_eq!(job.progress().await.unwrap(), at(100));
         let mut states = Vec::new();
@@ -126,8 +126,8 @@ fn a_thread_tells_of_its_progress() {
             at_once(Ok(()))
         });
         drop(app);
-        let worker = Running::start(&App::on(Rc::new(broker)).jobs(blocks), SECOND).await;
-        assert_eq!(blocks.delay().await.unwrap().wait().await.unwrap(), "done");
+        let worker = Running::start(&App::on(Rc::new(broker)).jobs([blocks::JOB]), SECOND).await;
+        assert_eq!(blocks::delay().await.unwrap().wait().await.unwrap(), "done");
         // The thread may have ended before it was looked at.
         assert!(told.take().is_none_or(|told| told == json!("half")));
         worker.end().await;

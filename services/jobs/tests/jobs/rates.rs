@@ -22,14 +22,14 @@ async fn call_for(what: String, user: String) {
 /// Sends some calls, which seeds begin in any order.
 async fn send(count: u32) {
     for _ in 0..count {
-        call.delay().await.unwrap();
+        call::delay().await.unwrap();
     }
 }
 
 #[test]
 fn runs_are_spaced_by_their_rate() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(call)).await;
+        let Stage { worker, events, .. } = stage(|app| app.jobs([call::JOB])).await;
         send(4).await;
         sleep(100 * SECOND).await.unwrap();
         send(2).await;
@@ -43,9 +43,9 @@ fn runs_are_spaced_by_their_rate() {
 #[test]
 fn each_value_of_an_argument_has_the_rate_for_itself() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(call_for)).await;
+        let Stage { worker, events, .. } = stage(|app| app.jobs([call_for::JOB])).await;
         for user in ["a", "b", "b", "a"] {
-            call_for.delay("call".into(), user.into()).await.unwrap();
+            call_for::delay("call".into(), user.into()).await.unwrap();
         }
         sleep(100 * SECOND).await.unwrap();
         worker.end().await;
@@ -59,10 +59,10 @@ fn each_value_of_an_argument_has_the_rate_for_itself() {
 fn jobs_without_a_rate_pass_those_that_wait() {
     in_worlds(async || {
         let Stage { worker, .. } =
-            stage(|app| app.jobs((call, add)).concurrency(1).prefetch(10)).await;
+            stage(|app| app.jobs([call::JOB, add::JOB]).concurrency(1).prefetch(10)).await;
         noted();
         send(4).await;
-        let sum = add.delay(1, 2).await.unwrap();
+        let sum = add::delay(1, 2).await.unwrap();
         assert_eq!(timeout_after(SECOND, sum.wait()).await.unwrap().unwrap(), 3);
         worker.end().await;
     });
@@ -71,7 +71,7 @@ fn jobs_without_a_rate_pass_those_that_wait() {
 #[test]
 fn a_rate_is_set_while_runs_wait() {
     in_worlds(async || {
-        let Stage { app, worker, events, .. } = stage(|app| app.jobs(call)).await;
+        let Stage { app, worker, events, .. } = stage(|app| app.jobs([call::JOB])).await;
         send(6).await;
         sleep(15 * SECOND).await.unwrap();
         assert!(app.set_rate("tests.call", Some("1/s".parse().unwrap())));
@@ -89,7 +89,7 @@ fn a_rate_is_set_while_runs_wait() {
 fn runs_wait_until_the_end_of_the_clock() {
     in_worlds(async || {
         let (app, _) = app();
-        let app: App = app.jobs(call).prefetch(1_000);
+        let app: App = app.jobs([call::JOB]).prefetch(1_000);
         assert!(app.set_rate("tests.call", Some(Rate::spaced(Duration::MAX))));
         let worker = Running::start(&app, SECOND).await;
         let events = noted();
@@ -106,13 +106,13 @@ fn runs_wait_until_the_end_of_the_clock() {
 fn runs_that_wait_are_requeued_by_a_shutdown() {
     in_worlds(async || {
         let (app, store) = app();
-        let worker = Running::start(&app.jobs(call), 60 * SECOND).await;
+        let worker = Running::start(&app.jobs([call::JOB]), 60 * SECOND).await;
         let events = noted();
         send(4).await;
         sleep(SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.done, 1);
         assert_eq!(*events.borrow(), ["0 call"]);
-        let app = App::on(Rc::new(store.open())).jobs(call);
+        let app = App::on(Rc::new(store.open())).jobs([call::JOB]);
         let worker = Running::start(&app, SECOND).await;
         sleep(60 * SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.done, 3);
@@ -122,10 +122,10 @@ fn runs_that_wait_are_requeued_by_a_shutdown() {
 #[test]
 fn a_run_that_expires_while_it_waits_is_revoked() {
     in_worlds(async || {
-        let Stage { worker, events, .. } = stage(|app| app.jobs(call)).await;
+        let Stage { worker, events, .. } = stage(|app| app.jobs([call::JOB])).await;
         send(1).await;
         sleep(SECOND).await.unwrap();
-        call.with().expires(5 * SECOND).send().await.unwrap();
+        call::with().expires(5 * SECOND).send().await.unwrap();
         sleep(60 * SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.revoked, 1);
         assert_eq!(*events.borrow(), ["0 call"]);

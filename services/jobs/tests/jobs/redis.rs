@@ -386,9 +386,9 @@ mod over_amqp {
     #[test]
     fn sender_without_redis_gets_its_outcome() {
         in_a_world(|| async {
-            let worker = Running::start(&app(true).jobs(add), SECOND).await;
+            let worker = Running::start(&app(true).jobs([add::JOB]), SECOND).await;
             let client = app(false).connect().await.unwrap();
-            let sum = add.with(2, 3).on(&client).send().await.unwrap();
+            let sum = add::with(2, 3).on(&client).send().await.unwrap();
             assert_eq!(timeout_after(60 * SECOND, sum.wait()).await.unwrap().unwrap(), 5);
             client.close().await.unwrap();
             worker.end().await;
@@ -399,8 +399,8 @@ mod over_amqp {
     fn schedules_are_listed_with_and_without_redis() {
         for leader_has_results in [true, false] {
             in_a_world(|| async move {
-                let schedule = Schedule::every(3_600 * SECOND, add.with(1, 1)).name("hourly");
-                let leader = app(leader_has_results).jobs(add).schedule(schedule);
+                let schedule = Schedule::every(3_600 * SECOND, add::with(1, 1)).name("hourly");
+                let leader = app(leader_has_results).jobs([add::JOB]).schedule(schedule);
                 let worker = Running::start(&leader, SECOND).await;
                 let asker = app(!leader_has_results).connect().await.unwrap();
                 sleep(5 * SECOND).await.unwrap();

@@ -40,7 +40,7 @@ async fn worker(
     ECHOED.take();
     let before = move |asked: Asked<'_>| at_once(if is_refused(&asked) { no() } else { Ok(()) });
     let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before)));
-    let app = app.jobs((add, refuses, echo));
+    let app = app.jobs([add::JOB, refuses::JOB, echo::JOB]);
     let worker = Running::start(&app, SECOND).await;
     (app, worker)
 }
@@ -257,10 +257,10 @@ fn terminated_job_that_has_returned_is_settled() {
                 _ => at_once(Ok(())),
             }
         };
-        let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before))).jobs(add);
+        let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before))).jobs([add::JOB]);
         let worker = Running::start(&app, SECOND).await;
         let asker = App::on(Rc::new(store.open())).connect().await.unwrap();
-        let job = add.with(1, 2).on(&asker).send().await.unwrap();
+        let job = add::with(1, 2).on(&asker).send().await.unwrap();
         sleep(SECOND).await.unwrap();
         asker.control().revoke(&job.id().0, true).await.unwrap();
         assert_eq!(job.wait().await.unwrap(), 3);

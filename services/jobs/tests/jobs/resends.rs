@@ -23,7 +23,7 @@ async fn fails() -> Result<u32, String> {
 
 fn on(store: &MemoryStore, broker: impl FnOnce(Rc<dyn Broker>) -> Meddled) -> App {
     RUNS.set(0);
-    App::on(Rc::new(broker(Rc::new(store.open())))).jobs((fails, add))
+    App::on(Rc::new(broker(Rc::new(store.open())))).jobs([fails::JOB, add::JOB])
 }
 
 fn refused() -> BrokerError {
@@ -40,7 +40,7 @@ async fn cancelled_half_way(is_slow: fn(&Asked<'_>) -> bool, retried: u64) {
         })
     });
     let worker = Running::start(&app, SECOND).await;
-    let job = fails.delay().await.unwrap();
+    let job = fails::delay().await.unwrap();
     sleep(SECOND / 2).await.unwrap();
     job.cancel();
     let waited = timeout_after(60 * SECOND, job.wait()).await.expect("it is told");
@@ -84,9 +84,9 @@ fn who_waits_for_one_that_cannot_be_sent_again_is_told() {
         let store = MemoryStore::new();
         let app = on(&store, without_delays);
         let worker = Running::start(&app, SECOND).await;
-        let retried = fails.delay().await.unwrap();
+        let retried = fails::delay().await.unwrap();
         // As Celery sends them: with a time, and at once.
-        let early = add.with(1, 2).id("early");
+        let early = add::with(1, 2).id("early");
         let mut message = message_of(early).await;
         message.headers.insert("eta".into(), "2999-01-01T00:00:00+00:00".into());
         let sender = store.open();
@@ -137,7 +137,7 @@ fn who_waits_for_a_value_that_is_refused_is_told_although_the_broker_was_lost() 
             })
         });
         let worker = Running::start(&app, SECOND).await;
-        let job = add.delay(1, 2).await.unwrap();
+        let job = add::delay(1, 2).await.unwrap();
         let waited = timeout_after(60 * SECOND, job.wait()).await.expect("it is told");
         let kind = waited.map_err(|error| match error {
             JobError::Failed(failure) => failure.kind,
@@ -160,7 +160,7 @@ fn one_of_which_nothing_can_be_told_is_buried() {
             })
         });
         let worker = Running::start(&app, SECOND).await;
-        let _job = add.delay(1, 2).await.unwrap();
+        let _job = add::delay(1, 2).await.unwrap();
         sleep(SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.dead, 1);
         assert_eq!(store.open().counts("pikake").await.unwrap().dead, 1);

@@ -42,9 +42,9 @@ fn failed(error: JobError) -> Failure {
 #[test]
 fn a_job_that_fails_is_tried_again_and_then_failed() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs(hopeless)).await;
+        let Stage { worker, .. } = stage(|app| app.jobs([hopeless::JOB])).await;
         let begin = now();
-        let error = hopeless.delay().await.unwrap().wait().await.unwrap_err();
+        let error = hopeless::delay().await.unwrap().wait().await.unwrap_err();
         let failure = failed(error);
         assert_eq!((&*failure.kind, &*failure.module), ("ParseIntError", "core::num::error"));
         assert_eq!(failure.message, "invalid digit found in string");
@@ -57,16 +57,16 @@ fn a_job_that_fails_is_tried_again_and_then_failed() {
 #[test]
 fn a_job_says_when_to_try_again() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs(flaky)).await;
+        let Stage { worker, .. } = stage(|app| app.jobs([flaky::JOB])).await;
         let begin = now();
-        let handle = flaky.delay(2).await.unwrap();
+        let handle = flaky::delay(2).await.unwrap();
         sleep(SECOND).await.unwrap();
         assert_eq!(handle.status().await.unwrap(), Some(OutcomeState::Retry));
         assert_eq!(handle.wait().await.unwrap(), (2, 5));
         assert_eq!(elapsed_since(begin).as_secs(), 60);
         // The sender has the last word about how often.
         let failure =
-            failed(flaky.with(2).retries(1).send().await.unwrap().wait().await.unwrap_err());
+            failed(flaky::with(2).retries(1).send().await.unwrap().wait().await.unwrap_err());
         assert_eq!((&*failure.kind, &*failure.message), ("String", "not yet"));
         worker.end().await;
     });
@@ -75,8 +75,8 @@ fn a_job_says_when_to_try_again() {
 #[test]
 fn a_retry_is_the_same_message_once_more() {
     in_worlds(async || {
-        let Stage { store, worker, .. } = stage(|app| app.jobs(flaky)).await;
-        let _handle = flaky.with(9).id("one").send().await.unwrap();
+        let Stage { store, worker, .. } = stage(|app| app.jobs([flaky::JOB])).await;
+        let _handle = flaky::with(9).id("one").send().await.unwrap();
         sleep(SECOND).await.unwrap();
         worker.end().await;
         sleep(30 * SECOND).await.unwrap();
@@ -94,10 +94,11 @@ fn a_retry_is_the_same_message_once_more() {
 fn a_panic_is_a_failure_and_the_worker_lives() {
     in_worlds(async || {
         LEFT.set(0);
-        let Stage { app, worker, .. } = stage(|app| app.jobs((bug, flaky)).bury_failed()).await;
-        let failure = failed(bug.delay().await.unwrap().wait().await.unwrap_err());
+        let Stage { app, worker, .. } =
+            stage(|app| app.jobs([bug::JOB, flaky::JOB]).bury_failed()).await;
+        let failure = failed(bug::delay().await.unwrap().wait().await.unwrap_err());
         assert_eq!((&*failure.kind, &*failure.message), ("Panic", "a bug"));
-        assert_eq!(flaky.delay(0).await.unwrap().wait().await.unwrap(), (0, 5));
+        assert_eq!(flaky::delay(0).await.unwrap().wait().await.unwrap(), (0, 5));
         let dead = app.broker().unwrap().dead("pikake", 10).await.unwrap();
         assert_eq!(dead.len(), 1);
         assert_eq!(dead[0].reason, "Panic: a bug");

@@ -26,11 +26,11 @@ async fn beat(name: String) {
 }
 
 fn ticks() -> Schedule {
-    Schedule::every(10 * SECOND, beat.with("tick".into())).name("ticks")
+    Schedule::every(10 * SECOND, beat::with("tick".into())).name("ticks")
 }
 
 fn scheduled(app: App, schedules: impl IntoIterator<Item = Schedule>) -> App {
-    schedules.into_iter().fold(app.jobs(beat).with_schedules(), App::schedule)
+    schedules.into_iter().fold(app.jobs([beat::JOB]).with_schedules(), App::schedule)
 }
 
 /// Workers of one store, each with a broker of its own.
@@ -43,7 +43,7 @@ fn missed_moments_are_sent_once() {
     in_worlds(async || {
         let (app, _) = app();
         let events = noted();
-        let app = app.jobs(beat).every(10 * SECOND, beat.with("tick".into()));
+        let app = app.jobs([beat::JOB]).every(10 * SECOND, beat::with("tick".into()));
         let worker = Running::start(&app, SECOND).await;
         sleep(25 * SECOND).await.unwrap();
         // The whole machine stands still over three intervals.
@@ -86,7 +86,7 @@ fn what_was_missed_while_all_were_down() {
         let schedules =
             [(Missed::Skip, "skip"), (Missed::RunOnce, "once"), (Missed::RunAll, "all")];
         let schedules = schedules.map(|(missed, name)| {
-            Schedule::every(100 * SECOND, beat.with(name.into())).name(name).missed(missed)
+            Schedule::every(100 * SECOND, beat::with(name.into())).name(name).missed(missed)
         });
         let events = noted();
         let worker = Running::start(&worker_of(&store, schedules.clone()), SECOND).await;
@@ -268,7 +268,7 @@ fn the_programs_schedules_are_those_of_its_leader() {
         console.schedules().pause("ticks").await.unwrap();
         worker.end().await;
         // The next version has another interval, and is paused still.
-        let slower = Schedule::every(20 * SECOND, beat.with("slow".into())).name("ticks");
+        let slower = Schedule::every(20 * SECOND, beat::with("slow".into())).name("ticks");
         let worker = Running::start(&worker_of(&store, [slower]), SECOND).await;
         sleep(50 * SECOND).await.unwrap();
         let listed = console.schedules().list().await.unwrap();
@@ -287,7 +287,7 @@ fn the_programs_schedules_are_those_of_its_leader() {
 fn times_of_a_calendar() {
     in_worlds(async || {
         let store = MemoryStore::new();
-        let hourly = Schedule::cron("0 * * * *", "UTC", beat.with("hour".into())).unwrap();
+        let hourly = Schedule::cron("0 * * * *", "UTC", beat::with("hour".into())).unwrap();
         let worker = Running::start(&worker_of(&store, [hourly]), SECOND).await;
         noted();
         let console = App::on(Rc::new(store.open())).connect().await.unwrap();
@@ -341,10 +341,10 @@ fn a_moment_that_is_sent_twice_has_one_id() {
 /// Three schedules, of which the second one's jobs have a queue of their own.
 fn app_with_bad_schedule(broker: Meddled) -> App {
     let tens = |name: &str, job| Schedule::every(10 * SECOND, job).name(name);
-    let bad = tens("m", beat.with("bad".into()).queue("gone"));
-    let app = App::on(Rc::new(broker)).jobs(beat);
-    let app = app.schedule(tens("a", beat.with("a".into())));
-    app.schedule(bad).schedule(tens("z", beat.with("z".into())))
+    let bad = tens("m", beat::with("bad".into()).queue("gone"));
+    let app = App::on(Rc::new(broker)).jobs([beat::JOB]);
+    let app = app.schedule(tens("a", beat::with("a".into())));
+    app.schedule(bad).schedule(tens("z", beat::with("z".into())))
 }
 
 /// The queue of one schedule was deleted, or is another one.
@@ -413,7 +413,7 @@ fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
             _ => at_once(Ok(())),
         });
         let events = noted();
-        let app = App::on(Rc::new(broker)).jobs(beat).schedule(ticks());
+        let app = App::on(Rc::new(broker)).jobs([beat::JOB]).schedule(ticks());
         // The first message to the leader takes a second, too.
         let worker = Running::start(&app, SECOND).await;
         sleep(11 * SECOND + SECOND / 2).await.unwrap();
@@ -433,7 +433,7 @@ fn setup_is_called_once_connected() {
         let events = Events::default();
         let seen = events.clone();
         // The shape of a larger application: qos, queues, consumers, tasks beside them.
-        let app = app.jobs(add).setup(move |app: App| {
+        let app = app.jobs([add::JOB]).setup(move |app: App| {
             let events = seen.clone();
             async move {
                 app.clone().prefetch(10);
@@ -447,7 +447,7 @@ fn setup_is_called_once_connected() {
                     }
                     seen.borrow_mut().push("info ends".into());
                 });
-                add.with(1, 2).queue("reports").send().await.map_err(|_| BrokerError::Closed)?;
+                add::with(1, 2).queue("reports").send().await.map_err(|_| BrokerError::Closed)?;
                 events.borrow_mut().push("set up".into());
                 Ok::<_, BrokerError>(())
             }
@@ -562,8 +562,8 @@ fn headers_and_times_of_the_call_are_kept() {
     in_worlds(async || {
         let store = MemoryStore::new();
         let events = noted();
-        let call = shows_headers.with().header("tenant", "blue").countdown(3 * SECOND);
-        let app = App::on(Rc::new(store.open())).jobs(shows_headers);
+        let call = shows_headers::with().header("tenant", "blue").countdown(3 * SECOND);
+        let app = App::on(Rc::new(store.open())).jobs([shows_headers::JOB]);
         let app = app.schedule(Schedule::every(10 * SECOND, call));
         let worker = Running::start(&app, SECOND).await;
         sleep(25 * SECOND).await.unwrap();
@@ -587,7 +587,7 @@ fn leader_that_panics_is_restarted() {
             at_once(Ok(()))
         };
         let app = App::on(Rc::new(Meddled::new(Rc::new(store.open()), before)));
-        let worker = Running::start(&app.jobs(beat).schedule(ticks()), SECOND).await;
+        let worker = Running::start(&app.jobs([beat::JOB]).schedule(ticks()), SECOND).await;
         sleep(35 * SECOND).await.unwrap();
         worker.end().await;
         assert_eq!(*events.borrow(), ["11 tick", "20 tick", "30 tick"]);
@@ -642,9 +642,9 @@ fn questions_write_no_state() {
 /// Runs for 25 seconds, and is the only one until it has ended.
 #[job(crate = pikake_jobs, name = "tests.slow_beat", unique_for = "10m", unique_by = "name")]
 async fn slow_beat(name: String) {
-    beat.run(format!("{name} begins")).await;
+    beat(format!("{name} begins")).await;
     sleep(25 * SECOND).await.unwrap();
-    beat.run(format!("{name} ends")).await;
+    beat(format!("{name} ends")).await;
 }
 
 #[test]
@@ -653,8 +653,8 @@ fn a_slow_unique_job_is_not_piled_up() {
         let store = MemoryStore::new();
         let events = noted();
         let app = || {
-            let schedule = Schedule::every(10 * SECOND, slow_beat.with("slow".into()));
-            worker_of(&store, [schedule]).jobs(slow_beat)
+            let schedule = Schedule::every(10 * SECOND, slow_beat::with("slow".into()));
+            worker_of(&store, [schedule]).jobs([slow_beat::JOB])
         };
         let first = Running::start(&app(), 60 * SECOND).await;
         let other = app();
@@ -689,7 +689,7 @@ fn the_lock_of_a_moments_own_job_is_no_obstacle() {
         });
         let once = || {
             let unique = Unique::new(15 * SECOND).until(UntilWhen::Elapsed);
-            let call = beat.with("tick".into()).unique("k", unique);
+            let call = beat::with("tick".into()).unique("k", unique);
             Schedule::every(10 * SECOND, call).name("ticks")
         };
         // Its jobs stay in their queue.

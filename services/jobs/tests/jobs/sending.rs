@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::{
-    App, Broker, Call, Cancelled, Definition, Handle, Job, JobError, MemoryStore, OutcomeState,
+    App, Broker, Call, Cancelled, Definition, Handle, JobError, MemoryStore, OutcomeState,
     QueueOptions, SendError, current_job,
 };
 use pikake_macros::job;
@@ -36,31 +36,32 @@ async fn facts() -> (String, u32, String) {
 
 #[job(crate = pikake_jobs)]
 async fn parent() -> i64 {
-    add.delay(20, 1).await.unwrap().wait().await.unwrap() * 2
+    add::delay(20, 1).await.unwrap().wait().await.unwrap() * 2
 }
 
 #[test]
 fn a_job_gives_its_value() {
     in_worlds(async || {
         let Stage { worker, .. } =
-            stage(|app| app.jobs((add, greet, (count, facts), parent))).await;
-        let handle = add.delay(2, 3).await.unwrap();
+            stage(|app| app.jobs([add::JOB, greet::JOB, count::JOB, facts::JOB, parent::JOB]))
+                .await;
+        let handle = add::delay(2, 3).await.unwrap();
         assert_eq!(handle.wait().await.unwrap(), 5);
         assert_eq!(handle.wait().await.unwrap(), 5, "as often as it is asked");
         assert_eq!(handle.status().await.unwrap(), Some(OutcomeState::Success));
         assert_eq!(
-            count.delay(vec!["a".into(), "b".into()]).await.unwrap().wait().await.unwrap(),
+            count::delay(vec!["a".into(), "b".into()]).await.unwrap().wait().await.unwrap(),
             2
         );
-        assert_eq!(parent.delay().await.unwrap().wait().await.unwrap(), 42);
-        let call = facts.with().id("seventeen").queue("elsewhere");
+        assert_eq!(parent::delay().await.unwrap().wait().await.unwrap(), 42);
+        let call = facts::with().id("seventeen").queue("elsewhere");
         let handle = call.send().await.unwrap();
         assert_eq!(
             timeout_after(SECOND, handle.wait()).await.unwrap_err(),
             TimedOut,
             "nobody consumes it"
         );
-        let handle = facts.with().id("eighteen").send().await.unwrap();
+        let handle = facts::with().id("eighteen").send().await.unwrap();
         let all = ("eighteen".to_owned(), 0, "pikake".to_owned());
         assert_eq!(handle.wait().await.unwrap(), all);
         let report = worker.end().await;
@@ -72,7 +73,7 @@ fn a_job_gives_its_value() {
 #[test]
 fn arguments_by_name_as_celery_sends_them() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs(greet)).await;
+        let Stage { worker, .. } = stage(|app| app.jobs([greet::JOB])).await;
         let name = "jobs::sending::greet";
         let call = Call::<String>::named(name, ("ann",));
         assert_eq!(call.clone().send().await.unwrap().wait().await.unwrap(), "hello ann");
@@ -86,22 +87,22 @@ fn arguments_by_name_as_celery_sends_them() {
 #[test]
 fn the_function_itself_is_called() {
     in_worlds(async || {
-        assert_eq!(add.run(1, 2).await, 3);
-        assert_eq!(shout.now("hey".into()), "HEY");
+        assert_eq!(add(1, 2).await, 3);
+        assert_eq!(shout("hey".into()), "HEY");
     });
 }
 
 #[test]
 fn without_an_application_an_error_says_what_to_do() {
     in_worlds(async || {
-        let error = add.delay(1, 2).await.unwrap_err();
+        let error = add::delay(1, 2).await.unwrap_err();
         assert!(matches!(error, SendError::NoApp));
         assert!(error.to_string().contains("App::connect"), "{error}");
         let (app, _) = app();
         let app = app.connect().await.unwrap();
-        assert!(add.delay(1, 2).await.is_ok());
+        assert!(add::delay(1, 2).await.is_ok());
         drop(app);
-        assert!(matches!(add.delay(1, 2).await.unwrap_err(), SendError::NoApp));
+        assert!(matches!(add::delay(1, 2).await.unwrap_err(), SendError::NoApp));
         assert!(App::new("nonsense").unwrap_err().to_string().contains("memory://"));
         let error = App::new("carrier-pigeon://loft").unwrap_err();
         assert!(error.to_string().contains("carrier-pigeon"), "{error}");
@@ -111,8 +112,8 @@ fn without_an_application_an_error_says_what_to_do() {
 #[test]
 fn a_wait_that_timed_out_is_made_again() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs(nap)).await;
-        let handle = nap.delay(5).await.unwrap();
+        let Stage { worker, .. } = stage(|app| app.jobs([nap::JOB])).await;
+        let handle = nap::delay(5).await.unwrap();
         for _ in 0..3 {
             assert_eq!(timeout_after(SECOND, handle.wait()).await.unwrap_err(), TimedOut);
         }
@@ -124,8 +125,8 @@ fn a_wait_that_timed_out_is_made_again() {
 #[test]
 fn an_ignored_outcome_is_not_stored() {
     in_worlds(async || {
-        let Stage { store, worker, .. } = stage(|app| app.jobs(shout)).await;
-        let handle = shout.delay("x".into()).await.unwrap();
+        let Stage { store, worker, .. } = stage(|app| app.jobs([shout::JOB])).await;
+        let handle = shout::delay("x".into()).await.unwrap();
         assert!(matches!(handle.wait().await, Err(JobError::Ignored)));
         sleep(SECOND).await.unwrap();
         assert_eq!(store.open().outcome(handle.id()).await.unwrap(), None);
@@ -136,15 +137,15 @@ fn an_ignored_outcome_is_not_stored() {
 #[test]
 fn countdown_eta_and_expiry() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs((add, nap)).concurrency(1)).await;
-        let late = add.with(1, 1).countdown(3 * SECOND).send().await.unwrap();
+        let Stage { worker, .. } = stage(|app| app.jobs([add::JOB, nap::JOB]).concurrency(1)).await;
+        let late = add::with(1, 1).countdown(3 * SECOND).send().await.unwrap();
         assert_eq!(timeout_after(2 * SECOND, late.wait()).await.unwrap_err(), TimedOut);
         assert_eq!(timeout_after(2 * SECOND, late.wait()).await.unwrap().unwrap(), 2);
-        let past = add.with(2, 2).eta(wall_time() - SECOND).send().await.unwrap();
+        let past = add::with(2, 2).eta(wall_time() - SECOND).send().await.unwrap();
         assert_eq!(timeout_after(SECOND, past.wait()).await.unwrap().unwrap(), 4);
         // It is stuck behind another one until it is worth nothing.
-        nap.delay(5).await.unwrap();
-        let stale = add.with(3, 3).expires(2 * SECOND).send().await.unwrap();
+        nap::delay(5).await.unwrap();
+        let stale = add::with(3, 3).expires(2 * SECOND).send().await.unwrap();
         let outcome = timeout_after(Duration::from_secs(9), stale.wait()).await;
         if let Ok(outcome) = outcome {
             assert!(matches!(outcome, Err(JobError::Revoked(_))), "{outcome:?}");
@@ -157,10 +158,10 @@ fn countdown_eta_and_expiry() {
 #[test]
 fn an_eta_that_only_the_header_says_is_kept() {
     in_worlds(async || {
-        let Stage { store, worker, .. } = stage(|app| app.jobs(add)).await;
+        let Stage { store, worker, .. } = stage(|app| app.jobs([add::JOB])).await;
         // As Celery sends it: delivered at once, to be held back by the worker.
         let sender = App::on(std::rc::Rc::new(store.open())).connect().await.unwrap();
-        let scratch = add.with(1, 2).eta(wall_time() + 60 * SECOND).queue("scratch").id("held");
+        let scratch = add::with(1, 2).eta(wall_time() + 60 * SECOND).queue("scratch").id("held");
         scratch.on(&sender).send().await.unwrap();
         sleep(61 * SECOND).await.unwrap();
         let mut taken = store.open().consume("scratch", 1).await.unwrap();
@@ -187,19 +188,20 @@ fn eta_in(length: Duration) -> String {
 fn cancelling() {
     in_worlds(async || {
         let (app, _) = app();
-        let app = app.jobs((nap, add)).concurrency(1);
-        let unreached = nap.with(1).on(&app.clone().connect().await.unwrap()).send().await.unwrap();
+        let app = app.jobs([nap::JOB, add::JOB]).concurrency(1);
+        let unreached =
+            nap::with(1).on(&app.clone().connect().await.unwrap()).send().await.unwrap();
         assert_eq!(unreached.cancel(), Cancelled::Asked);
         let worker = Running::start(&app, SECOND).await;
         assert!(matches!(unreached.wait().await, Err(JobError::Revoked(_))), "it began later");
-        let (running, waiting) = (nap.delay(60).await.unwrap(), nap.delay(60).await.unwrap());
+        let (running, waiting) = (nap::delay(60).await.unwrap(), nap::delay(60).await.unwrap());
         sleep(SECOND).await.unwrap();
         assert_eq!(running.cancel(), Cancelled::Running);
         assert_eq!(waiting.cancel(), Cancelled::Waiting);
         for handle in [running, waiting] {
             assert!(matches!(handle.wait().await, Err(JobError::Revoked(_))));
         }
-        assert_eq!(add.delay(1, 1).await.unwrap().wait().await.unwrap(), 2);
+        assert_eq!(add::delay(1, 1).await.unwrap().wait().await.unwrap(), 2);
         let stats = worker.end().await.stats.all;
         assert_eq!((stats.done, stats.revoked), (1, 3));
     });
@@ -222,16 +224,16 @@ fn what_was_declared_at_one_broker_is_declared_anew_at_the_next() {
         MemoryStore::fresh("the next");
         let app = app.at("memory://the next").unwrap().connect().await.unwrap();
         declaring.await.unwrap();
-        add.with(1, 2).queue("another").on(&app).ignore_result().send().await.unwrap();
+        add::with(1, 2).queue("another").on(&app).ignore_result().send().await.unwrap();
     });
 }
 
 #[test]
 fn handle_from_id_gets_the_value() {
     in_worlds(async || {
-        let Stage { app, store, worker, .. } = stage(|app| app.jobs((add, nap))).await;
+        let Stage { app, store, worker, .. } = stage(|app| app.jobs([add::JOB, nap::JOB])).await;
         let other = App::on(Rc::new(store.open())).connect().await.unwrap();
-        let id = nap.with(90).on(&app).send().await.unwrap().id().clone();
+        let id = nap::with(90).on(&app).send().await.unwrap().id().clone();
         let found = Handle::<String>::from_id(&other, id);
         assert_eq!(found.status().await.unwrap(), None);
         assert!(timeout_after(SECOND, found.wait()).await.is_err(), "it naps");
@@ -248,7 +250,7 @@ fn handle_from_id_gets_the_value() {
 fn lists_of_jobs_are_registered() {
     let (app, _) = app();
     let names = |app: &App| app.stats().by_job.into_keys().collect::<Vec<_>>();
-    let renamed = Definition::new("tests.plus", add::OPTIONS, add::runner());
-    let app = app.jobs((vec![Definition::of(add), renamed], [nap]));
+    let renamed = Definition::new("tests.plus", add::JOB.options, add::JOB.runner);
+    let app = app.jobs(vec![add::JOB, renamed]).jobs([nap::JOB]);
     assert_eq!(names(&app), ["tests.add", "tests.nap", "tests.plus"]);
 }

@@ -36,13 +36,13 @@ async fn tidy() -> Result<(), Interrupted> {
 fn warm_waits_for_what_runs() {
     in_worlds(async || {
         let (app, store) = app();
-        let app = app.jobs((nap, add)).concurrency(2).prefetch(3);
+        let app = app.jobs([nap::JOB, add::JOB]).concurrency(2).prefetch(3);
         let worker = Running::start(&app, 20 * SECOND).await;
         for _ in 0..2 {
-            nap.delay(10).await.unwrap();
+            nap::delay(10).await.unwrap();
         }
         for _ in 0..5 {
-            add.delay(1, 1).await.unwrap();
+            add::delay(1, 1).await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         let begin = now();
@@ -59,11 +59,11 @@ fn what_does_not_end_in_time_is_interrupted_and_given_back() {
     in_worlds(async || {
         CLEANUP.take();
         let (app, store) = app();
-        let app = app.jobs((tidy, stubborn, foreign));
+        let app = app.jobs([tidy::JOB, stubborn::JOB, foreign::JOB]);
         let worker = Running::start(&app, 2 * SECOND).await;
-        tidy.delay().await.unwrap();
-        stubborn.delay().await.unwrap();
-        foreign.delay().await.unwrap();
+        tidy::delay().await.unwrap();
+        stubborn::delay().await.unwrap();
+        foreign::delay().await.unwrap();
         sleep(SECOND).await.unwrap();
         let begin = now();
         let report = worker.end().await;
@@ -84,9 +84,9 @@ fn what_does_not_end_in_time_is_interrupted_and_given_back() {
 fn cold_does_not_wait() {
     in_worlds(async || {
         let (app, store) = app();
-        let app = app.jobs(nap);
+        let app = app.jobs([nap::JOB]);
         let worker = Running::start(&app, 600 * SECOND).await;
-        nap.delay(60).await.unwrap();
+        nap::delay(60).await.unwrap();
         sleep(SECOND).await.unwrap();
         let begin = now();
         worker.shutdown.warm();
@@ -95,7 +95,7 @@ fn cold_does_not_wait() {
         let report = worker.task.await.unwrap().unwrap();
         assert_eq!((elapsed_since(begin).as_secs(), report.left.len()), (1, 1));
         // Another worker has it.
-        let other = App::on(Rc::new(store.open())).jobs(nap);
+        let other = App::on(Rc::new(store.open())).jobs([nap::JOB]);
         let worker = Running::start(&other, SECOND).await;
         sleep(61 * SECOND).await.unwrap();
         assert_eq!(worker.end().await.stats.all.done, 1);
@@ -106,9 +106,9 @@ fn cold_does_not_wait() {
 fn an_interruption_of_its_task_is_a_warm_shutdown() {
     in_worlds(async || {
         let (app, _) = app();
-        let app = app.jobs(nap);
+        let app = app.jobs([nap::JOB]);
         let worker = Running::start(&app, 20 * SECOND).await;
-        nap.delay(5).await.unwrap();
+        nap::delay(5).await.unwrap();
         sleep(SECOND).await.unwrap();
         worker.task.request_cancel("SIGTERM");
         let report = worker.task.await.unwrap().unwrap();
@@ -120,9 +120,10 @@ fn an_interruption_of_its_task_is_a_warm_shutdown() {
 #[test]
 fn a_worker_that_is_dropped_leaves_its_messages_to_the_broker() {
     in_worlds(async || {
-        let Stage { app, store, worker, .. } = stage(|app| app.jobs((nap, foreign))).await;
-        nap.delay(60).await.unwrap();
-        foreign.delay().await.unwrap();
+        let Stage { app, store, worker, .. } =
+            stage(|app| app.jobs([nap::JOB, foreign::JOB])).await;
+        nap::delay(60).await.unwrap();
+        foreign::delay().await.unwrap();
         sleep(SECOND).await.unwrap();
         worker.task.abort();
         sleep(SECOND).await.unwrap();
@@ -136,11 +137,11 @@ fn a_kernel_that_ends_gives_back_what_runs() {
     let store = pikake_jobs::MemoryStore::new();
     let clock = pikake_time::ManualClock::auto();
     let kernel = pikake_kernel::Kernel::builder().clock(clock).build().unwrap();
-    let app = App::on(Rc::new(store.open())).jobs((nap, foreign));
+    let app = App::on(Rc::new(store.open())).jobs([nap::JOB, foreign::JOB]);
     let worker = kernel.run(async {
         let worker = Running::start(&app, SECOND).await;
-        nap.delay(60).await.unwrap();
-        foreign.delay().await.unwrap();
+        nap::delay(60).await.unwrap();
+        foreign::delay().await.unwrap();
         sleep(SECOND).await.unwrap();
         worker
     });
@@ -165,12 +166,12 @@ async fn last() {
 fn a_job_that_ends_its_worker_is_the_last_one_begun() {
     in_worlds(async || {
         let (app, store) = app();
-        let app = app.jobs((last, nap)).concurrency(1);
+        let app = app.jobs([last::JOB, nap::JOB]).concurrency(1);
         let worker = Running::start(&app, 20 * SECOND).await;
         SHUTDOWN.set(Some(worker.shutdown.clone()));
-        last.delay().await.unwrap();
+        last::delay().await.unwrap();
         for _ in 0..4 {
-            nap.delay(10).await.unwrap();
+            nap::delay(10).await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         let counts = store.open().counts("pikake").await.unwrap();
@@ -183,7 +184,7 @@ fn a_job_that_ends_its_worker_is_the_last_one_begun() {
 fn an_application_has_one_worker() {
     in_worlds(async || {
         let (app, _) = app();
-        let app = app.jobs(nap).setup(async |_| sleep(SECOND).await);
+        let app = app.jobs([nap::JOB]).setup(async |_| sleep(SECOND).await);
         let (one, other) = (spawn(app.run_worker()), spawn(app.run_worker()));
         sleep(2 * SECOND).await.unwrap();
         one.request_cancel("the test is over");

@@ -36,18 +36,19 @@ fn failed<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String) 
 #[test]
 fn what_json_cannot_say_is_refused() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs((quotient, same, wide, no_json))).await;
-        assert_eq!(quotient.delay(1.0, 4.0).await.unwrap().wait().await.unwrap(), 0.25);
+        let Stage { worker, .. } =
+            stage(|app| app.jobs([quotient::JOB, same::JOB, wide::JOB, no_json::JOB])).await;
+        assert_eq!(quotient::delay(1.0, 4.0).await.unwrap().wait().await.unwrap(), 0.25);
         // Of a number that is none, JSON makes null.
         for zero in [0.0, -0.0] {
-            let outcome = quotient.delay(1.0, zero).await.unwrap().wait().await;
+            let outcome = quotient::delay(1.0, zero).await.unwrap().wait().await;
             assert!(matches!(outcome, Err(JobError::Value(_))), "{outcome:?}");
         }
-        let outcome = quotient.delay(f64::NAN, 1.0).await.unwrap().wait().await;
+        let outcome = quotient::delay(f64::NAN, 1.0).await.unwrap().wait().await;
         let (kind, message) = failed(outcome);
         assert_eq!(kind, "TypeError");
         assert!(message.contains("argument 'a'") && message.contains("null"), "{message}");
-        let (kind, message) = failed(no_json.delay().await.unwrap().wait().await);
+        let (kind, message) = failed(no_json::delay().await.unwrap().wait().await);
         assert_eq!(kind, "EncodeError");
         assert!(message.contains("key must be a string"), "{message}");
         let unsendable = Call::<u8>::named("x", [std::collections::BTreeMap::from([((1, 2), 3)])]);
@@ -60,16 +61,16 @@ fn what_json_cannot_say_is_refused() {
 #[test]
 fn numbers_of_any_size() {
     in_worlds(async || {
-        let Stage { worker, .. } = stage(|app| app.jobs((same, wide))).await;
+        let Stage { worker, .. } = stage(|app| app.jobs([same::JOB, wide::JOB])).await;
         for number in [0, u64::MAX] {
-            assert_eq!(same.delay(number).await.unwrap().wait().await.unwrap(), number);
+            assert_eq!(same::delay(number).await.unwrap().wait().await.unwrap(), number);
         }
         for number in [i128::from(i64::MIN), i128::from(u64::MAX)] {
-            assert_eq!(wide.delay(number).await.unwrap().wait().await.unwrap(), number);
+            assert_eq!(wide::delay(number).await.unwrap().wait().await.unwrap(), number);
         }
         // Arguments are text, and as long as they are; values end at 64 bits.
         for number in [i128::MIN, i128::MAX] {
-            let (kind, message) = failed(wide.delay(number).await.unwrap().wait().await);
+            let (kind, message) = failed(wide::delay(number).await.unwrap().wait().await);
             assert_eq!(kind, "EncodeError");
             assert!(message.contains("out of range"), "{message}");
         }
@@ -90,10 +91,10 @@ fn results_are_removed_at_their_age() {
     crate::in_worlds(async || {
         use pikake_jobs::{App, Handle};
         let (app, store) = crate::app();
-        let app = app.result_age(10 * crate::SECOND).jobs(crate::add);
+        let app = app.result_age(10 * crate::SECOND).jobs([crate::add::JOB]);
         let worker = crate::Running::start(&app, crate::SECOND).await;
         let sender = App::on(std::rc::Rc::new(store.open())).connect().await.unwrap();
-        let job = crate::add.with(1, 2).on(&sender).send().await.unwrap();
+        let job = crate::add::with(1, 2).on(&sender).send().await.unwrap();
         let known = Handle::<i64>::from_id(&app, job.id().clone());
         assert_eq!(job.wait().await.unwrap(), 3);
         sender.close().await.unwrap();

@@ -65,7 +65,7 @@ async fn headers(_before: Value) -> Value {
 
 #[job(crate = pikake_jobs, name = "tests.sends")]
 async fn sends(with: Option<String>) -> Value {
-    let mut call = headers.with(Value::Null);
+    let mut call = headers::with(Value::Null);
     if let Some(parent) = with {
         call = call.header("traceparent", parent);
     }
@@ -82,8 +82,13 @@ fn note(what: &str) {
 
 fn with_jobs(app: App) -> App {
     NOTED.take();
-    let jobs = (add, double, sum, pair, text, refuse, report, show, headers, sends);
-    app.jobs(jobs)
+    app.jobs([add::JOB, double::JOB, sum::JOB, pair::JOB, text::JOB]).jobs([
+        refuse::JOB,
+        report::JOB,
+        show::JOB,
+        headers::JOB,
+        sends::JOB,
+    ])
 }
 
 fn failure<T: std::fmt::Debug>(ended: Result<T, JobError>) -> String {
@@ -119,9 +124,9 @@ fn on_each_broker(program: impl AsyncFn(&App)) {
 #[test]
 fn chain_ends_with_the_last_value() {
     on_each_broker(async |app| {
-        let chained = add.with(1, 2).then(double).then(add.after(10)).on(app);
+        let chained = add::with(1, 2).then(double::after()).then(add::after(10)).on(app);
         assert_eq!(chained.clone().send().await.unwrap().wait().await.unwrap(), 16);
-        let with_macro = chain!(add.with(1, 2), double, add.after(10), text.with());
+        let with_macro = chain!(add::with(1, 2), double::after(), add::after(10), text::with());
         assert_eq!(with_macro.on(app).send().await.unwrap().wait().await.unwrap(), "text");
         let named = Call::<i64>::named("tests.add", (1, 2)).id("first");
         let named =
@@ -129,9 +134,9 @@ fn chain_ends_with_the_last_value() {
         let handle = named.on(app).send().await.unwrap();
         assert_eq!((handle.id(), handle.wait().await.unwrap()), (&JobId("last".into()), 7));
         // One job, and no chain.
-        let alone = add.with(1, 2).on_success(show).on(app).send().await.unwrap();
+        let alone = add::with(1, 2).on_success(show::after()).on(app).send().await.unwrap();
         assert_eq!(alone.wait().await.unwrap(), 3);
-        let ignored = add.with(1, 2).then(double.after().set(Call::ignore_result)).on(app);
+        let ignored = add::with(1, 2).then(double::after().set(Call::ignore_result)).on(app);
         assert!(matches!(ignored.send().await.unwrap().wait().await, Err(JobError::Ignored)));
         sleep(SECOND).await.unwrap();
         assert_eq!(NOTED.take(), ["got 3"]);
@@ -141,8 +146,9 @@ fn chain_ends_with_the_last_value() {
 #[test]
 fn failure_ends_a_chain() {
     on_each_broker(async |app| {
-        let chained = add.with(1, 2).then(refuse).then(double).on_failure(report);
-        let chained = chained.on_success(show).on(app).send().await.unwrap();
+        let chained =
+            add::with(1, 2).then(refuse::after()).then(double::after()).on_failure(report::after());
+        let chained = chained.on_success(show::after()).on(app).send().await.unwrap();
         assert!(failure(chained.wait().await).ends_with("not 3"));
         sleep(SECOND).await.unwrap();
         let noted = NOTED.take();
@@ -153,13 +159,13 @@ fn failure_ends_a_chain() {
 #[test]
 fn group_has_a_handle_for_each_member() {
     on_each_broker(async |app| {
-        let squares = map(double, [1, 2, 3]).send().await.unwrap();
+        let squares = map(double::with, [1, 2, 3]).send().await.unwrap();
         let mut values = Vec::new();
         for handle in &squares {
             values.push(handle.wait().await.unwrap());
         }
         assert_eq!(values, [2, 4, 6]);
-        let members = (add.with(1, 2).then(double), text.with().on(app));
+        let members = (add::with(1, 2).then(double::after()), text::with().on(app));
         let (number, word) = group(members).send().await.unwrap();
         assert_eq!((number.wait().await.unwrap(), word.wait().await.unwrap()), (6, "text".into()));
     });
@@ -168,19 +174,27 @@ fn group_has_a_handle_for_each_member() {
 #[test]
 fn chord_gets_the_values_of_all_members() {
     on_each_broker(async |app| {
-        let total = map(double, 1..=20).then(sum).then(add.after(1)).on(app).send().await.unwrap();
+        let total = map(double::with, 1..=20)
+            .then(sum::after())
+            .then(add::after(1))
+            .on(app)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(total.wait().await.unwrap(), 421);
-        let both = group((add.with(1, 2).then(double), text.with())).then(pair).on(app);
+        let both = group((add::with(1, 2).then(double::after()), text::with()))
+            .then(pair::after())
+            .on(app);
         assert_eq!(both.send().await.unwrap().wait().await.unwrap(), "6 text");
         // A chord in a chord.
-        let inner = || map(double, 1..=3).then(sum);
-        let nested = group(vec![inner(), inner().then(double)]).then(sum).on(app);
+        let inner = || map(double::with, 1..=3).then(sum::after());
+        let nested = group(vec![inner(), inner().then(double::after())]).then(sum::after()).on(app);
         assert_eq!(nested.send().await.unwrap().wait().await.unwrap(), 12 + 24);
         assert_eq!(NOTED.take(), ["sum"; 4]);
         // Without members, and with one.
-        let none = map(double, []).then(sum).on(app).send().await.unwrap();
+        let none = map(double::with, []).then(sum::after()).on(app).send().await.unwrap();
         assert_eq!(none.wait().await.unwrap(), 0);
-        let one = map(double, [4]).then(sum).on(app).send().await;
+        let one = map(double::with, [4]).then(sum::after()).on(app).send().await;
         assert_eq!(one.unwrap().wait().await.unwrap(), 8);
     });
 }
@@ -188,8 +202,15 @@ fn chord_gets_the_values_of_all_members() {
 #[test]
 fn failed_member_fails_the_chord() {
     on_each_broker(async |app| {
-        let members = vec![add.with(1, 2).then(double), add.with(3, 4).then(refuse).then(double)];
-        let total = group(members).then(sum).then(double).on_failure(report).on(app);
+        let members = vec![
+            add::with(1, 2).then(double::after()),
+            add::with(3, 4).then(refuse::after()).then(double::after()),
+        ];
+        let total = group(members)
+            .then(sum::after())
+            .then(double::after())
+            .on_failure(report::after())
+            .on(app);
         let total = total.send().await.unwrap();
         let failed = failure(total.wait().await);
         assert!(
@@ -207,23 +228,23 @@ fn traces_travel_on() {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     on_each_broker(async |app| {
         let call =
-            || headers.with(Value::Null).header("traceparent", PARENT).header("baggage", "a=b");
+            || headers::with(Value::Null).header("traceparent", PARENT).header("baggage", "a=b");
         let sent = call().header("tenant", "blue").on(app);
         let all = sent.clone().send().await.unwrap().wait().await.unwrap();
         assert_eq!(all, json!([PARENT, "a=b", "blue"]));
         // To the jobs that follow, and to a chord; other headers do not.
-        let chained = sent.then(headers).send().await.unwrap();
+        let chained = sent.then(headers::after()).send().await.unwrap();
         assert_eq!(chained.wait().await.unwrap(), json!([PARENT, "a=b", null]));
         let body = Next::<Vec<Value>, Value>::named("tests.headers", ());
         let body = group(vec![call(), call()]).then(body).on(app).send().await.unwrap();
         assert_eq!(body.wait().await.unwrap(), json!([PARENT, "a=b", null]));
         // To jobs that a job sends, unless these have their own.
-        let child = sends.with(None).header("traceparent", PARENT).on(app).send().await.unwrap();
+        let child = sends::with(None).header("traceparent", PARENT).on(app).send().await.unwrap();
         assert_eq!(child.wait().await.unwrap(), json!([PARENT, null, null]));
-        let own = sends.with(Some("own".into())).header("traceparent", PARENT).on(app);
+        let own = sends::with(Some("own".into())).header("traceparent", PARENT).on(app);
         assert_eq!(own.send().await.unwrap().wait().await.unwrap(), json!(["own", null, null]));
         // Nothing that is none.
-        let odd = sends.with(None).header("traceparent", "ä").header("baggage", 7).on(app);
+        let odd = sends::with(None).header("traceparent", "ä").header("baggage", 7).on(app);
         assert_eq!(odd.send().await.unwrap().wait().await.unwrap(), json!([null, null, null]));
     });
 }
@@ -232,7 +253,7 @@ fn traces_travel_on() {
 fn arguments_that_are_no_json_are_refused() {
     in_worlds(|| async {
         let app = with_jobs(app().0).connect().await.unwrap();
-        let odd = Call::<i64>::named("tests.add", 7).then(double).on(&app).send().await;
+        let odd = Call::<i64>::named("tests.add", 7).then(double::after()).on(&app).send().await;
         assert!(matches!(odd, Err(SendError::Arguments(_))), "{odd:?}");
         drop(app);
     });
@@ -268,7 +289,8 @@ fn workflow_outlives_a_broker_that_is_lost() {
                 let app = with_jobs(App::on(Rc::new(broker)));
                 let worker = Running::start(&app, SECOND).await;
                 let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
-                let total = map(double, 1..=3).then(sum).then(add.after(1)).on(&sender);
+                let total =
+                    map(double::with, 1..=3).then(sum::after()).then(add::after(1)).on(&sender);
                 let total = total.send().await.unwrap();
                 assert_eq!(total.wait().await.unwrap(), 13, "{failing}");
                 sleep(SECOND * 30).await.unwrap();

@@ -27,7 +27,7 @@ async fn small(number: usize) -> usize {
 /// Sends another job, and stays until it is told to go on.
 #[job(crate = pikake_jobs)]
 async fn sends(number: usize) -> Result<usize, String> {
-    let value = small.delay(number).await.map_err(|error| error.to_string())?;
+    let value = small::delay(number).await.map_err(|error| error.to_string())?;
     WAITING.set(WAITING.get() + 1);
     GO_ON.with(Rc::clone).wait().await.map_err(|error| error.to_string())?;
     value.wait().await.map_err(|error| error.to_string())
@@ -59,7 +59,7 @@ fn counted(rabbit: &xtask::Server, host: &str) -> (usize, usize) {
 }
 
 fn app(url: &str) -> App {
-    App::new(url).unwrap().jobs((small, sends, in_a_thread, in_a_process))
+    App::new(url).unwrap().jobs([small::JOB, sends::JOB, in_a_thread::JOB, in_a_process::JOB])
 }
 
 /// Where a process finds the URL of its worker, which it could connect to as well.
@@ -92,16 +92,16 @@ pub(crate) fn one_connection_for_all_jobs() {
             let folder = tempfile::tempdir().unwrap();
             let begun = || std::fs::read_dir(folder.path()).unwrap().count();
             for number in 0..jobs {
-                waiting.push(sends.delay(number).await.unwrap());
+                waiting.push(sends::delay(number).await.unwrap());
             }
             for number in 0..jobs {
-                processed.push(in_a_process.delay(folder.path().into(), number).await.unwrap());
+                processed.push(in_a_process::delay(folder.path().into(), number).await.unwrap());
             }
             while WAITING.get() < jobs || begun() < jobs {
                 sleep(Duration::from_millis(5)).await.unwrap();
             }
             for number in 0..jobs {
-                threaded.push(in_a_thread.delay(number).await.unwrap());
+                threaded.push(in_a_thread::delay(number).await.unwrap());
             }
             // Asked in a thread: the broker is not to find the connection idle for long.
             let (connections, channels) =

@@ -80,7 +80,7 @@ fn slow(note: PathBuf) -> u32 {
 
 #[job(crate = pikake_jobs, process)]
 fn unlimited(note: PathBuf) {
-    endless.now(note);
+    endless(note);
 }
 
 /// Tells of its progress, and waits until a file is there.
@@ -107,17 +107,19 @@ fn leaves_a_thread() -> (u32, String) {
 
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
-        .jobs((
-            add,
-            whoami,
-            fails,
-            kills,
-            (endless, slow, unlimited),
-            takes_a_second,
-            reports,
-            leaves_a_thread,
-        ))
-        .jobs(trouble::jobs())
+        .jobs([
+            add::JOB,
+            whoami::JOB,
+            fails::JOB,
+            kills::JOB,
+            endless::JOB,
+            slow::JOB,
+            unlimited::JOB,
+            takes_a_second::JOB,
+            reports::JOB,
+            leaves_a_thread::JOB,
+        ])
+        .jobs(trouble::JOBS)
         .processes(2)
 }
 
@@ -169,20 +171,20 @@ fn wait_for(mut what: impl FnMut() -> bool, name: &str) {
 fn values_and_failures() {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
-        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
-        let (process, name, line) = whoami.delay().await.unwrap().wait().await.unwrap();
+        assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+        let (process, name, line) = whoami::delay().await.unwrap().wait().await.unwrap();
         assert_ne!(process, id());
         assert_eq!((name.as_str(), line.as_str()), ("processes::whoami", ""));
         assert_eq!(
-            whoami.delay().await.unwrap().wait().await.unwrap().0,
+            whoami::delay().await.unwrap().wait().await.unwrap().0,
             process,
             "it is used again"
         );
-        match fails.delay(false).await.unwrap().wait().await {
+        match fails::delay(false).await.unwrap().wait().await {
             Err(JobError::Failed(failure)) => assert_eq!(failure.message, "try 1"),
             other => panic!("{other:?}"),
         }
-        match fails.delay(true).await.unwrap().wait().await {
+        match fails::delay(true).await.unwrap().wait().await {
             Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "Panic"),
             other => panic!("{other:?}"),
         }
@@ -201,9 +203,9 @@ fn a_killed_process_costs_one_redelivery() {
     let app = app(&store);
     let (twice, ever) = (folder("twice"), folder("ever"));
     with_worker(&app, async |_| {
-        let handle = kills.delay(twice, 2).await.unwrap();
+        let handle = kills::delay(twice, 2).await.unwrap();
         assert_eq!(handle.wait().await.unwrap(), 2);
-        match kills.delay(ever.clone(), usize::MAX).await.unwrap().wait().await {
+        match kills::delay(ever.clone(), usize::MAX).await.unwrap().wait().await {
             Err(JobError::Failed(failure)) => {
                 assert_eq!(failure.kind, "WorkerLostError");
                 assert!(failure.message.contains("signal 9"), "{}", failure.message);
@@ -217,7 +219,7 @@ fn a_killed_process_costs_one_redelivery() {
         }
         let dead = broker.dead("pikake", 10).await.unwrap();
         assert!(dead[0].reason.contains("ended its worker process 3 times"), "{}", dead[0].reason);
-        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
+        assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
     });
     assert_eq!(app.stats().all.dead, 1);
 }
@@ -226,7 +228,7 @@ fn a_process_tells_of_its_progress() {
     let app = app(&MemoryStore::new());
     let until = folder("progress").join("end");
     with_worker(&app, async |_| {
-        let job = reports.delay(until.clone()).await.unwrap();
+        let job = reports::delay(until.clone()).await.unwrap();
         while job.progress().await.unwrap() != Some(1_000.into()) {
             sleep(Duration::from_millis(5)).await.unwrap();
         }
@@ -242,7 +244,7 @@ fn a_thread_that_is_left_behind_does_no_harm() {
     let app = app(&store);
     with_worker(&app, async |_| {
         for _ in 0..10 {
-            let job = leaves_a_thread.with().on(&app).send().await.unwrap();
+            let job = leaves_a_thread::with().on(&app).send().await.unwrap();
             let (attempt, text) = job.wait().await.unwrap();
             assert_eq!((attempt, text.len()), (0, 1 << 20));
         }
@@ -252,7 +254,7 @@ fn a_thread_that_is_left_behind_does_no_harm() {
 fn a_hard_limit_kills_the_process() {
     let app = app(&MemoryStore::new());
     let note = folder("limit").join("process");
-    with_worker(&app, async |_| match endless.delay(note.clone()).await.unwrap().wait().await {
+    with_worker(&app, async |_| match endless::delay(note.clone()).await.unwrap().wait().await {
         Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "TimeLimitExceeded"),
         other => panic!("{other:?}"),
     });
@@ -270,7 +272,7 @@ fn termination_kills_the_process_of_its_job_only() {
         for signal in ["SIGTERM", "SIGKILL"] {
             let folder = folder(&format!("terminated-{signal}"));
             let notes = ["first", "second"].map(|name| folder.join(name));
-            let [first, second] = notes.clone().map(|note| unlimited.delay(note));
+            let [first, second] = notes.clone().map(unlimited::delay);
             let (first, second) = (first.await.unwrap(), second.await.unwrap());
             while !noted(&notes[0]) {
                 sleep(Duration::from_millis(5)).await.unwrap();
@@ -289,7 +291,7 @@ fn termination_kills_the_process_of_its_job_only() {
             }
             wait_for(|| !is_alive(process), "the end of the process");
             assert!(!noted(&notes[1]));
-            assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+            assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
         }
     });
     let stats = app.stats().all;
@@ -302,7 +304,7 @@ fn shutdown_kills_and_requeues_an_endless_job() {
     let app = app(&store);
     let note = folder("shutdown").join("process");
     with_worker(&app, async |_| {
-        unlimited.delay(note.clone()).await.unwrap();
+        unlimited::delay(note.clone()).await.unwrap();
         while !note.exists() {
             sleep(Duration::from_millis(5)).await.unwrap();
         }
@@ -324,7 +326,7 @@ fn signal_to_the_worker_spares_its_processes() {
     let app = app(&MemoryStore::new());
     let note = folder("signals").join("process");
     with_worker(&app, async |_| {
-        let job = slow.delay(note.clone()).await.unwrap();
+        let job = slow::delay(note.clone()).await.unwrap();
         while fs::read_to_string(&note).unwrap_or_default().is_empty() {
             sleep(Duration::from_millis(5)).await.unwrap();
         }
@@ -340,10 +342,10 @@ fn signal_to_the_worker_spares_its_processes() {
 fn dead_idle_process_is_replaced() {
     let app = app(&MemoryStore::new()).processes(1);
     with_worker(&app, async |_| {
-        let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        let (first, ..) = whoami::delay().await.unwrap().wait().await.unwrap();
         kill(first, Signal::KILL);
         wait_for(|| !is_alive(first), "its end");
-        let (second, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        let (second, ..) = whoami::delay().await.unwrap().wait().await.unwrap();
         assert_ne!(first, second);
     });
     assert_eq!(app.stats().all.given_back, 0);
@@ -357,7 +359,7 @@ const VICTIM: &str = "victim";
 fn victim(note: PathBuf) {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
-        unlimited.delay(note).await.unwrap();
+        unlimited::delay(note).await.unwrap();
         sleep(PATIENCE).await.unwrap();
     });
 }
@@ -378,7 +380,7 @@ fn nothing_is_inherited() {
     let before = fs::read_dir("/proc/self/fd").unwrap().count();
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
-        let all: Vec<_> = (0..8).map(|n| add.delay(n, n)).collect();
+        let all: Vec<_> = (0..8).map(|n| add::delay(n, n)).collect();
         for handle in all {
             handle.await.unwrap().wait().await.unwrap();
         }
@@ -399,7 +401,7 @@ fn limits_begin_when_the_job_begins() {
     with_worker(&app, async |_| {
         let mut all = Vec::new();
         for _ in 0..6 {
-            all.push(takes_a_second.delay().await.unwrap());
+            all.push(takes_a_second::delay().await.unwrap());
         }
         for job in all {
             job.wait().await.unwrap();

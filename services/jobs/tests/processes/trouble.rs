@@ -5,7 +5,7 @@ use std::process::{Command, Stdio, id};
 use std::thread::{sleep, spawn};
 use std::time::Instant;
 
-use pikake_jobs::{JobError, Jobs, MemoryStore, current_job};
+use pikake_jobs::{Definition, JobError, MemoryStore, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -84,9 +84,8 @@ fn last() -> (String, u32) {
 }
 
 /// All of these.
-pub(crate) fn jobs() -> impl Jobs {
-    (ends, leaves_a_child, (long, last), floods)
-}
+pub(crate) const JOBS: [Definition; 5] =
+    [ends::JOB, leaves_a_child::JOB, long::JOB, last::JOB, floods::JOB];
 
 fn failure<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String) {
     match outcome {
@@ -105,12 +104,12 @@ pub(crate) fn worker_outlives_every_end_of_a_process() {
             (End::Overflow, "signal 6"),
         ];
         for (how, told) in ways {
-            let outcome = ends.delay(how).await.unwrap().wait().await;
+            let outcome = ends::delay(how).await.unwrap().wait().await;
             let (kind, message) = failure(outcome);
             assert_eq!(kind, "WorkerLostError", "{how:?}");
             assert!(message.contains(told), "{how:?}: {message}");
         }
-        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
+        assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
     });
     assert_eq!(app.stats().all.dead, 4);
     assert!(children(id()).is_empty());
@@ -120,7 +119,7 @@ pub(crate) fn child_of_a_process_does_not_delay_its_end() {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
         let begun = Instant::now();
-        let outcome = leaves_a_child.delay().await.unwrap().wait().await;
+        let outcome = leaves_a_child::delay().await.unwrap().wait().await;
         assert_eq!(failure(outcome).0, "WorkerLostError");
         assert!(begun.elapsed() < 15 * SECOND, "{:?}", begun.elapsed());
     });
@@ -133,14 +132,14 @@ pub(crate) fn process_may_end_after_its_job() {
     let kernel = Kernel::builder().attempts_per_step(1).build().unwrap();
     with_worker_in(&kernel, &app, async |_| {
         // There is a process.
-        add.delay(2, 3).await.unwrap().wait().await.unwrap();
-        let job = last.delay().await.unwrap();
+        add::delay(2, 3).await.unwrap().wait().await.unwrap();
+        let job = last::delay().await.unwrap();
         pikake_traps::sleep(SECOND / 10).await.unwrap();
         // Nothing else is done here for so long.
         sleep(SECOND);
         let (text, attempt) = job.wait().await.unwrap();
         assert_eq!((text.len(), attempt), (50_000, 0));
-        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "by another one");
+        assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "by another one");
     });
     assert_eq!((app.stats().all.done, app.stats().all.given_back), (3, 0));
 }
@@ -151,9 +150,9 @@ pub(crate) fn big_arguments_and_values() {
         let text = "ab\u{e9}\n".repeat(20_000_000);
         let length = text.len();
         assert!(length >= 100_000_000);
-        let back = long.delay(text).await.unwrap().wait().await.unwrap();
+        let back = long::delay(text).await.unwrap().wait().await.unwrap();
         assert_eq!(back.len(), length);
-        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+        assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
     });
 }
 
@@ -170,13 +169,13 @@ pub(crate) fn play() -> bool {
     app.run_if_child();
     let is_read = arguments.next().as_deref() == Some("read");
     with_worker(&app, async |_| {
-        let outcome = floods.delay(20).await.unwrap().wait().await;
+        let outcome = floods::delay(20).await.unwrap().wait().await;
         match is_read {
             true => assert_eq!(outcome.unwrap(), 20),
             // Nobody reads: it is stuck until its time is over, and the worker is not.
             false => assert_eq!(failure(outcome).0, "TimeLimitExceeded"),
         }
-        assert_eq!(add.with(2, 3).send().await.unwrap().id().0.len(), 36);
+        assert_eq!(add::with(2, 3).send().await.unwrap().id().0.len(), 36);
     });
     true
 }

@@ -45,7 +45,7 @@ async fn waits(number: u32) -> Result<u32, String> {
 }
 
 fn app_at(server: &Server) -> App {
-    App::new(server.url()).unwrap().jobs((done, waits)).blocked_timeout(HELD_BACK)
+    App::new(server.url()).unwrap().jobs([done::JOB, waits::JOB]).blocked_timeout(HELD_BACK)
 }
 
 /// Of one test at a time, since an alarm is one of the whole broker. It ends when this process
@@ -91,17 +91,17 @@ fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
     on_a_server(async |server| {
         let app = app_at(&server).connect().await.unwrap();
         let broker = app.broker().unwrap();
-        done.with(0).on(&app).ignore_result().send().await.unwrap();
+        done::with(0).on(&app).ignore_result().send().await.unwrap();
         server.alarm(true).await;
         // The broker says it to who has sent something.
         assert_eq!(broker.state(), "open");
         let begun = now();
-        let first = done.with(1).on(&app).ignore_result();
+        let first = done::with(1).on(&app).ignore_result();
         let first = spawn(async move { first.send().await.map(drop) });
         until(|| broker.state() != "open").await;
         assert_eq!(broker.state(), "blocked: low on memory");
         assert!(format!("{app:?}").contains("blocked: low on memory"));
-        let second = done.with(2).on(&app).ignore_result().send().await.unwrap_err();
+        let second = done::with(2).on(&app).ignore_result().send().await.unwrap_err();
         assert!(second.to_string().contains("took no messages"), "{second}");
         assert_eq!(blocked(second), (HELD_BACK, false));
         // It is on its way, and comes when the broker reads again.
@@ -115,7 +115,7 @@ fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
 
         server.alarm(false).await;
         until(|| broker.state() == "open").await;
-        done.with(3).on(&app).ignore_result().send().await.unwrap();
+        done::with(3).on(&app).ignore_result().send().await.unwrap();
         let worker = spawn(app_at(&server).run_worker());
         until(|| has_done(3)).await;
         worker.request_cancel("the test is over");
@@ -130,7 +130,7 @@ fn outcomes_and_burials_are_made_up_for() {
     on_a_server(async |server| {
         let asks = app_at(&server).connect().await.unwrap();
         let worker = spawn(app_at(&server).run_worker());
-        let value = waits.with(7).on(&asks).send().await.unwrap();
+        let value = waits::with(7).on(&asks).send().await.unwrap();
         until(|| WAITING.get() == 1).await;
         server.alarm(true).await;
         // Its connection is blocked by this, which tells the rest.
@@ -178,7 +178,7 @@ fn a_worker_ends_in_its_time_and_gives_back() {
     on_a_server(async |server| {
         let asks = app_at(&server).connect().await.unwrap();
         let worker = spawn(app_at(&server).worker().grace(Duration::from_secs(1)).run());
-        let value = waits.with(8).on(&asks).send().await.unwrap();
+        let value = waits::with(8).on(&asks).send().await.unwrap();
         until(|| WAITING.get() == 1).await;
         server.alarm(true).await;
         GO_ON.with(|go_on| go_on.set());
@@ -215,7 +215,7 @@ fn with_two_connections_what_is_there_is_worked_off() {
         let app = app_at(&server).connections(2).prefetch(2).connect().await.unwrap();
         let mut awaited = Vec::new();
         for number in 0..20 {
-            let job = done.with(number).on(&asks);
+            let job = done::with(number).on(&asks);
             match number % 2 {
                 0 => drop(job.ignore_result().send().await.unwrap()),
                 _ => awaited.push((number, job.send().await.unwrap())),

@@ -32,23 +32,23 @@ fn sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
     Kernel::new().unwrap().run(async {
-        let app = App::new(&url).unwrap().jobs((flaky, threaded, bug));
+        let app = App::new(&url).unwrap().jobs([flaky::JOB, threaded::JOB, bug::JOB]);
         let sender = App::new(&url).unwrap().connect().await.unwrap();
         let worker = spawn(app.run_worker());
         let mut handles = Vec::new();
         for number in 0..100 {
-            handles.push(flaky.with(number).on(&sender).send().await.unwrap());
+            handles.push(flaky::with(number).on(&sender).send().await.unwrap());
         }
-        let late = flaky.with(7).countdown(Duration::from_secs(2)).on(&sender);
+        let late = flaky::with(7).countdown(Duration::from_secs(2)).on(&sender);
         let late = late.send().await.unwrap();
         let waited = timeout_after(Duration::from_millis(50), late.wait()).await;
         assert!(matches!(waited, Err(TimedOut)));
         for (number, handle) in handles.iter().enumerate() {
             assert_eq!(handle.wait().await.unwrap(), number as u64 * 2);
         }
-        let text = threaded.with("loud".into()).on(&sender).send().await.unwrap();
+        let text = threaded::with("loud".into()).on(&sender).send().await.unwrap();
         assert_eq!(text.wait().await.unwrap(), "LOUD");
-        let failure = bug.with().on(&sender).send().await.unwrap().wait().await;
+        let failure = bug::with().on(&sender).send().await.unwrap().wait().await;
         assert!(matches!(failure, Err(JobError::Failed(failure)) if failure.message == "a bug"));
         assert_eq!(late.wait().await.unwrap(), 14);
         worker.request_cancel("the test is over");
@@ -68,11 +68,11 @@ fn a_value_comes_as_it_is_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
     Kernel::new().unwrap().run(async {
-        let worker = spawn(App::new(&url).unwrap().jobs(nested).run_worker());
+        let worker = spawn(App::new(&url).unwrap().jobs([nested::JOB]).run_worker());
         let sender = App::new(&url).unwrap().connect().await.unwrap();
         for depth in [1, 100, 120, 121, 127, 128, 200] {
-            match nested.with(depth).on(&sender).send().await.unwrap().wait().await {
-                Ok(value) => assert_eq!(value, nested.run(depth).await, "{depth}"),
+            match nested::with(depth).on(&sender).send().await.unwrap().wait().await {
+                Ok(value) => assert_eq!(value, nested(depth).await, "{depth}"),
                 Err(JobError::Failed(failure)) => {
                     assert_eq!(failure.kind, "EncodeError", "{failure}");
                     assert!(depth > 120, "{failure}");
@@ -105,12 +105,12 @@ fn what_was_fetched_goes_back_before_what_runs_has_ended() {
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
         let (nothing, long) = (Duration::ZERO, Duration::from_secs(8));
-        nap.with(long).on(&sender).send().await.unwrap();
-        last.with().on(&sender).send().await.unwrap();
+        nap::with(long).on(&sender).send().await.unwrap();
+        last::with().on(&sender).send().await.unwrap();
         for _ in 0..6 {
-            nap.with(nothing).on(&sender).send().await.unwrap();
+            nap::with(nothing).on(&sender).send().await.unwrap();
         }
-        let app = App::new(&url).unwrap().jobs((nap, last)).concurrency(2).prefetch(20);
+        let app = App::new(&url).unwrap().jobs([nap::JOB, last::JOB]).concurrency(2).prefetch(20);
         let worker = app.worker().on_start(|handle| SHUTDOWN.set(Some(handle)));
         let worker = spawn(worker.run());
         let broker = sender.broker().unwrap();
@@ -153,9 +153,9 @@ fn who_is_interrupted_while_it_is_acknowledged_early_is_told() {
     let url = format!("sqlite://{}", path.display());
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
-        early.with(2_000).on(&sender).send().await.unwrap();
-        let job = early_and_told.with().on(&sender).send().await.unwrap();
-        let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
+        early::with(2_000).on(&sender).send().await.unwrap();
+        let job = early_and_told::with().on(&sender).send().await.unwrap();
+        let app = App::new(&url).unwrap().jobs([early::JOB, early_and_told::JOB]).concurrency(1);
         let worker = spawn(app.run_worker());
         first_is_acknowledged(&sender, &app).await;
         // Somebody else writes when the second one begins.
@@ -177,10 +177,10 @@ fn who_is_cancelled_while_it_is_acknowledged_early_is_not_run() {
     let path = folder.path().join("jobs.db");
     let url = format!("sqlite://{}", path.display());
     Kernel::new().unwrap().run(async {
-        let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
+        let app = App::new(&url).unwrap().jobs([early::JOB, early_and_told::JOB]).concurrency(1);
         let app = app.connect().await.unwrap();
-        early.delay(2_000).await.unwrap();
-        let job = early_and_told.delay().await.unwrap();
+        early::delay(2_000).await.unwrap();
+        let job = early_and_told::delay().await.unwrap();
         let worker = spawn(app.run_worker());
         first_is_acknowledged(&app, &app).await;
         let other = rusqlite::Connection::open(&path).unwrap();

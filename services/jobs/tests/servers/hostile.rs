@@ -150,7 +150,7 @@ async fn work_off(
     messages: impl ExactSizeIterator<Item = (Properties, Vec<u8>)>,
 ) -> Vec<pikake_jobs::DeadJob> {
     let count = messages.len();
-    let app = App::new(url).unwrap().default_queue(QUEUE).jobs((add, length));
+    let app = App::new(url).unwrap().default_queue(QUEUE).jobs([add::JOB, length::JOB]);
     let app = app.connect().await.unwrap();
     let worker = spawn(app.run_worker());
     let channel: Channel = app.amqp().unwrap().connection().channel().await.unwrap();
@@ -165,7 +165,7 @@ async fn work_off(
         sleep(Duration::from_millis(20)).await.unwrap();
     }
     // The worker goes on.
-    let value = add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
+    let value = add::with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
     assert_eq!(value, 3);
     let counts = broker.counts(QUEUE).await.unwrap();
     assert_eq!((counts.ready, counts.delayed), (0, 0));

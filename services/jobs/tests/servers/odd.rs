@@ -117,7 +117,7 @@ async fn runs() -> u32 {
 /// Runs a job that is to be answered at that name, until its message is settled. Tells how often it
 /// ran.
 async fn run_answered_at(url: &str, name: &str) -> u32 {
-    let app = App::new(url).unwrap().jobs(runs);
+    let app = App::new(url).unwrap().jobs([runs::JOB]);
     let broker = AmqpBroker::open(url).await.unwrap();
     broker.declare("pikake", &QueueOptions::default()).await.unwrap();
     let mut message = answered_at(name);
@@ -197,9 +197,9 @@ async fn endless() {
 fn job_that_never_ends_is_buried_on_classic_queue() {
     let Some(url) = xtask::fresh_url() else { return };
     Kernel::new().unwrap().run(async {
-        let app = || App::new(&url).unwrap().jobs(endless).max_deliveries(3);
+        let app = || App::new(&url).unwrap().jobs([endless::JOB]).max_deliveries(3);
         let sender = app().connect().await.unwrap();
-        let job = endless.with().on(&sender).send().await.unwrap();
+        let job = endless::with().on(&sender).send().await.unwrap();
         for round in 1..=3 {
             let worker = spawn(app().run_worker());
             while BEGUN.get() < round {

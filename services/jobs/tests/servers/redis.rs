@@ -62,13 +62,14 @@ fn outcomes_are_kept_for_their_time() {
     let Some(url) = xtask::fresh_redis_url() else { return };
     in_time(async {
         let store = MemoryStore::new();
-        let worker =
-            spawn(app(&store, &format!("{url}?expires=1000")).jobs((add, fail)).run_worker());
+        let worker = spawn(
+            app(&store, &format!("{url}?expires=1000")).jobs([add::JOB, fail::JOB]).run_worker(),
+        );
         let client = app(&store, &url).connect().await.unwrap();
-        let sum = add.with(2, 3).id("sum").on(&client).send().await.unwrap();
-        let failed = fail.with("no".into()).id("fail").on(&client).send().await.unwrap();
+        let sum = add::with(2, 3).id("sum").on(&client).send().await.unwrap();
+        let failed = fail::with("no".into()).id("fail").on(&client).send().await.unwrap();
         let ignored =
-            add.with(2, 3).ignore_result().id("ignored").on(&client).send().await.unwrap();
+            add::with(2, 3).ignore_result().id("ignored").on(&client).send().await.unwrap();
         assert_eq!(sum.wait().await.unwrap(), 5);
         assert!(
             matches!(failed.wait().await, Err(JobError::Failed(error)) if error.message == "no")
@@ -101,14 +102,14 @@ fn killed_redis_loses_no_outcome() {
     in_time(async {
         let (lines, _guard) = Lines::collect(&["pikake_jobs::results"], Level::WARN);
         let store = MemoryStore::new();
-        let worker = spawn(app(&store, &url).jobs((add, nap)).run_worker());
+        let worker = spawn(app(&store, &url).jobs([add::JOB, nap::JOB]).run_worker());
         let client = app(&store, &url).connect().await.unwrap();
-        let before = add.with(1, 1).on(&client).send().await.unwrap();
+        let before = add::with(1, 1).on(&client).send().await.unwrap();
         assert_eq!(before.wait().await.unwrap(), 2);
         // One waits when Redis is killed, and one begins to wait while it is away.
-        let early = nap.with(10).on(&client).send().await.unwrap();
+        let early = nap::with(10).on(&client).send().await.unwrap();
         let late =
-            add.with(2, 2).countdown(Duration::from_secs(1)).on(&client).send().await.unwrap();
+            add::with(2, 2).countdown(Duration::from_secs(1)).on(&client).send().await.unwrap();
         let waiting = spawn(async move { early.wait().await });
         sleep(Duration::from_millis(300)).await.unwrap();
         server.command("kill");
@@ -164,7 +165,7 @@ fn outcomes_go_over_tls() {
         let store = MemoryStore::new();
         let url = |more: &str| format!("rediss://:pikake@localhost:{port}/1?{more}");
         let trusting = url(&format!("ssl_ca_certs={folder}/ca.pem"));
-        let worker = spawn(app(&store, &trusting).jobs(add).run_worker());
+        let worker = spawn(app(&store, &trusting).jobs([add::JOB]).run_worker());
         let client = app(&store, &url("ssl_cert_reqs=none")).connect().await.unwrap();
         let sum = Call::<i64>::named("tests.add", (2, 3)).on(&client).send().await.unwrap();
         assert_eq!(sum.wait().await.unwrap(), 5);

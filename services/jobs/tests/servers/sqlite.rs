@@ -178,9 +178,10 @@ fn a_database_that_is_deleted_under_way() {
     let url = format!("sqlite://{}", path.display());
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
-        let worker = App::new(&url).unwrap().jobs(outlives).worker().grace(Duration::from_secs(1));
+        let worker =
+            App::new(&url).unwrap().jobs([outlives::JOB]).worker().grace(Duration::from_secs(1));
         let worker = spawn(worker.run());
-        let handle = outlives.with(path.display().to_string()).on(&sender).send().await.unwrap();
+        let handle = outlives::with(path.display().to_string()).on(&sender).send().await.unwrap();
         let waits = spawn(async move { handle.wait().await });
         let ended = timeout_after(Duration::from_secs(60), worker).await.unwrap().unwrap();
         let error = ended.expect_err("it cannot go on").to_string();
@@ -189,7 +190,7 @@ fn a_database_that_is_deleted_under_way() {
         let told = timeout_after(Duration::from_secs(60), waits).await.unwrap().unwrap();
         let error = told.expect_err("there is no outcome").to_string();
         assert!(error.contains("deleted or replaced while it was open"), "{error}");
-        let error = outlives.with(String::new()).on(&sender).send().await.unwrap_err().to_string();
+        let error = outlives::with(String::new()).on(&sender).send().await.unwrap_err().to_string();
         assert!(error.contains("deleted or replaced while it was open"), "{error}");
     });
     assert!(!path.exists(), "no other one was made");
@@ -276,7 +277,7 @@ fn a_worker_that_ends_while_another_writes_takes_no_more() {
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
         for _ in 0..20 {
-            held.with().ignore_result().on(&sender).send().await.unwrap();
+            held::with().ignore_result().on(&sender).send().await.unwrap();
         }
         let taken = async || sender.broker().unwrap().counts("pikake").await.unwrap().taken;
         let comes_to = async |count: u64| {
@@ -288,7 +289,7 @@ fn a_worker_that_ends_while_another_writes_takes_no_more() {
             })
             .await
         };
-        let app = App::new(&url).unwrap().jobs(held).concurrency(1).prefetch(5);
+        let app = App::new(&url).unwrap().jobs([held::JOB]).concurrency(1).prefetch(5);
         let started = Rc::new(Promise::new());
         let told = started.clone();
         let worker = app.worker().grace(Duration::from_secs(600));
@@ -337,7 +338,9 @@ fn workflows_go_through_several_applications() {
     const WIDTH: i64 = 40;
     let directory = TempDir::new().unwrap();
     let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
-    let jobs = |url: &str| App::new(url).unwrap().jobs((doubled, summed, never, reports));
+    let jobs = |url: &str| {
+        App::new(url).unwrap().jobs([doubled::JOB, summed::JOB, never::JOB, reports::JOB])
+    };
     let workers: Vec<_> = (0..2)
         .map(|_| {
             let url = url.clone();
@@ -347,15 +350,24 @@ fn workflows_go_through_several_applications() {
         .collect();
     Kernel::new().unwrap().run(async {
         let app = App::new(&url).unwrap().connect().await.unwrap();
-        let chained = doubled.with(1).then(doubled).then(doubled).on(&app).send().await.unwrap();
-        let chords = (0..3).map(|_| map(doubled, 1..=WIDTH).then(summed).then(doubled).on(&app));
+        let chained = doubled::with(1)
+            .then(doubled::after())
+            .then(doubled::after())
+            .on(&app)
+            .send()
+            .await
+            .unwrap();
+        let chords = (0..3).map(|_| {
+            map(doubled::with, 1..=WIDTH).then(summed::after()).then(doubled::after()).on(&app)
+        });
         let mut handles = Vec::new();
         for chord in chords {
             handles.push(chord.send().await.unwrap());
         }
-        let failing = group(vec![doubled.with(1), never.with(2)]).then(summed);
+        let failing = group(vec![doubled::with(1), never::with(2)]).then(summed::after());
         let reported = Next::<String, String>::named("reports", ()).set(|call| call.id("reported"));
-        let failing = failing.then(doubled).on_failure(reported).on(&app).send().await.unwrap();
+        let failing =
+            failing.then(doubled::after()).on_failure(reported).on(&app).send().await.unwrap();
         let limit = Duration::from_secs(120);
         assert_eq!(timeout_after(limit, chained.wait()).await.unwrap().unwrap(), 8);
         for handle in handles {
@@ -389,10 +401,16 @@ fn a_batch_is_larger_than_the_concurrency() {
     let directory = TempDir::new().unwrap();
     let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
     Kernel::new().unwrap().run(async {
-        let app = App::new(&url).unwrap().jobs(count_batch).concurrency(1).connect().await.unwrap();
+        let app = App::new(&url)
+            .unwrap()
+            .jobs([count_batch::JOB])
+            .concurrency(1)
+            .connect()
+            .await
+            .unwrap();
         let mut jobs = Vec::new();
         for number in 0..200 {
-            jobs.push(count_batch.delay(number).await.unwrap());
+            jobs.push(count_batch::delay(number).await.unwrap());
         }
         let worker = spawn(app.run_worker());
         for job in &jobs {

@@ -74,14 +74,14 @@ fn with_worker(threads: usize, program: impl AsyncFnOnce(App)) {
     let kernel = Kernel::builder().helper_threads(threads).build().unwrap();
     kernel.run(async {
         let app = App::on(Rc::new(MemoryStore::new().open()));
-        let app = app.jobs((
-            takes_a_second,
-            looks_at_its_flag,
-            panics,
-            quick,
-            works_until_cancelled,
-            looks_at_no_flag,
-        ));
+        let app = app.jobs([
+            takes_a_second::JOB,
+            looks_at_its_flag::JOB,
+            panics::JOB,
+            quick::JOB,
+            works_until_cancelled::JOB,
+            looks_at_no_flag::JOB,
+        ]);
         let app = app.connect().await.unwrap();
         let worker = spawn(app.run_worker());
         program(app).await;
@@ -95,7 +95,7 @@ fn limits_begin_when_there_is_a_thread() {
     with_worker(1, async |_| {
         let mut all = Vec::new();
         for _ in 0..6 {
-            all.push(takes_a_second.delay().await.unwrap());
+            all.push(takes_a_second::delay().await.unwrap());
         }
         for job in all {
             assert!(!job.wait().await.unwrap());
@@ -106,11 +106,11 @@ fn limits_begin_when_there_is_a_thread() {
 #[test]
 fn one_that_is_over_its_limit_is_told_and_not_waited_for() {
     with_worker(2, async |_| {
-        match looks_at_its_flag.delay().await.unwrap().wait().await {
+        match looks_at_its_flag::delay().await.unwrap().wait().await {
             Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "SoftTimeLimitExceeded"),
             other => panic!("{other:?}"),
         }
-        assert_eq!(quick.delay().await.unwrap().wait().await.unwrap(), 7);
+        assert_eq!(quick::delay().await.unwrap().wait().await.unwrap(), 7);
     });
 }
 
@@ -118,14 +118,14 @@ fn one_that_is_over_its_limit_is_told_and_not_waited_for() {
 fn a_panic_costs_no_thread() {
     with_worker(1, async |_| {
         for _ in 0..3 {
-            match panics.delay().await.unwrap().wait().await {
+            match panics::delay().await.unwrap().wait().await {
                 Err(JobError::Failed(failure)) => {
                     assert_eq!((&*failure.kind, &*failure.message), ("Panic", "a bug"));
                 }
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(quick.delay().await.unwrap().wait().await.unwrap(), 7);
+        assert_eq!(quick::delay().await.unwrap().wait().await.unwrap(), 7);
     });
 }
 
@@ -133,9 +133,9 @@ fn a_panic_costs_no_thread() {
 #[test]
 fn terminated_jobs_are_revoked_and_their_threads_notice() {
     with_worker(1, async |app| {
-        let running = works_until_cancelled.delay().await.unwrap();
+        let running = works_until_cancelled::delay().await.unwrap();
         until(|| BEGUN.load(Ordering::Relaxed) == 1).await;
-        let waiting = works_until_cancelled.delay().await.unwrap();
+        let waiting = works_until_cancelled::delay().await.unwrap();
         let control = app.control();
         while control.query(&waiting.id().0).await.unwrap().is_empty() {
             sleep(Duration::from_millis(5)).await.unwrap();
@@ -150,7 +150,7 @@ fn terminated_jobs_are_revoked_and_their_threads_notice() {
         }
         until(|| NOTICED.load(Ordering::Relaxed) == 1).await;
         // The thread is free again.
-        assert_eq!(quick.delay().await.unwrap().wait().await.unwrap(), 7);
+        assert_eq!(quick::delay().await.unwrap().wait().await.unwrap(), 7);
         assert_eq!(BEGUN.load(Ordering::Relaxed), 1);
         let stats = app.stats().all;
         assert_eq!((stats.revoked, stats.done, stats.running), (2, 1, 0));
@@ -162,7 +162,7 @@ fn terminated_jobs_are_revoked_and_their_threads_notice() {
 fn terminated_job_that_looks_at_no_flag_is_not_waited_for() {
     with_worker(2, async |app| {
         for signal in ["SIGTERM", "SIGKILL"] {
-            let job = looks_at_no_flag.delay().await.unwrap();
+            let job = looks_at_no_flag::delay().await.unwrap();
             while app.control().running().await.unwrap().is_empty() {
                 sleep(Duration::from_millis(5)).await.unwrap();
             }
@@ -171,7 +171,7 @@ fn terminated_job_that_looks_at_no_flag_is_not_waited_for() {
             assert_revoked(&job).await;
         }
         IS_RELEASED.store(true, Ordering::Relaxed);
-        assert_eq!(quick.delay().await.unwrap().wait().await.unwrap(), 7);
+        assert_eq!(quick::delay().await.unwrap().wait().await.unwrap(), 7);
         let stats = app.stats().all;
         assert_eq!((stats.revoked, stats.done, stats.running), (2, 1, 0));
     });

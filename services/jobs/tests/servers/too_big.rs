@@ -21,9 +21,9 @@ fn sqlite_takes_a_hundred_megabytes() {
     let folder = tempfile::TempDir::new().unwrap();
     let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
     Kernel::new().unwrap().run(async {
-        let app = App::new(url).unwrap().jobs(value).connect().await.unwrap();
+        let app = App::new(url).unwrap().jobs([value::JOB]).connect().await.unwrap();
         let worker = spawn(app.run_worker());
-        let handle = value.delay(100_000_000).await.unwrap();
+        let handle = value::delay(100_000_000).await.unwrap();
         let text = timeout_after(Duration::from_secs(120), handle.wait()).await.unwrap().unwrap();
         assert_eq!(text.len(), 100_000_000);
         worker.request_cancel("the test is over");
@@ -37,9 +37,9 @@ fn whoever_waits_is_told() {
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
         // Over a connection of its own: the message costs the channel over which answers come.
-        let app = App::new(&url).unwrap().jobs(value);
+        let app = App::new(&url).unwrap().jobs([value::JOB]);
         let worker = spawn(app.run_worker());
-        let handle = value.with(TOO_BIG).on(&sender).send().await.unwrap();
+        let handle = value::with(TOO_BIG).on(&sender).send().await.unwrap();
         let told = timeout_after(Duration::from_secs(120), handle.wait()).await;
         match told.expect("it is told") {
             Err(JobError::Failed(failure)) => {
@@ -48,7 +48,7 @@ fn whoever_waits_is_told() {
             }
             other => panic!("{:?}", other.map(|text| text.len())),
         }
-        assert_eq!(value.with(3).on(&sender).send().await.unwrap().wait().await.unwrap(), "xxx");
+        assert_eq!(value::with(3).on(&sender).send().await.unwrap().wait().await.unwrap(), "xxx");
         worker.request_cancel("the test is over");
         assert_eq!(worker.await.unwrap().unwrap().stats.all.dead, 1);
     });

@@ -29,14 +29,14 @@ fn neighbours_of_messages_too_large_are_answered() {
     Kernel::new().unwrap().run(async {
         let limit = format!("ctl eval application:set_env(rabbit,max_message_size,{LARGEST}).");
         server.command(limit).await;
-        let app = App::new(server.url()).unwrap().jobs(length).connect().await.unwrap();
+        let app = App::new(server.url()).unwrap().jobs([length::JOB]).connect().await.unwrap();
         // Has a queue, and answers that are read.
-        let worker = spawn(App::new(server.url()).unwrap().jobs(length).run_worker());
-        length.with("first".to_owned()).on(&app).send().await.unwrap().wait().await.unwrap();
+        let worker = spawn(App::new(server.url()).unwrap().jobs([length::JOB]).run_worker());
+        length::with("first".to_owned()).on(&app).send().await.unwrap().wait().await.unwrap();
         let mut sending = Vec::new();
         for number in 0..JOBS {
             let size = if number % 50 == 25 { LARGEST } else { number };
-            let call = length.with("x".repeat(size)).on(&app);
+            let call = length::with("x".repeat(size)).on(&app);
             sending.push(spawn(async move { call.send().await }));
         }
         let (mut refused, mut answered, mut unanswered) = (0, 0, 0);

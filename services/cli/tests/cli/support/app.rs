@@ -79,10 +79,18 @@ async fn set_up(how: String) -> Result<(), pikake::Interrupted> {
 
 fn main() -> ExitCode {
     let app = App::new("memory://").expect("a URL");
-    let app = app.jobs((add, greet, square, fails, nap, import, stubborn));
+    let app = app.jobs([
+        add::JOB,
+        greet::JOB,
+        square::JOB,
+        fails::JOB,
+        nap::JOB,
+        import::JOB,
+        stubborn::JOB,
+    ]);
     let app = app.queue("spare", QueueOptions::default());
     let app = match std::env::var_os(KNOWS_LATE) {
-        Some(_) => app.jobs(late),
+        Some(_) => app.jobs([late::JOB]),
         None => app,
     };
     let app = match std::env::var(SETUP) {

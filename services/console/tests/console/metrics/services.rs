@@ -173,16 +173,19 @@ async fn lasts() {
 #[test]
 fn text_has_figures_of_jobs() {
     pikake::run(async {
-        let app =
-            App::new("memory://").unwrap().jobs((double, fails, lasts)).concurrency(1).prefetch(4);
+        let app = App::new("memory://")
+            .unwrap()
+            .jobs([double::JOB, fails::JOB, lasts::JOB])
+            .concurrency(1)
+            .prefetch(4);
         let app = app.connect().await.unwrap();
         let _worker = spawn(app.run_worker()).cancel_on_drop();
-        assert_eq!(double.delay(2).await.unwrap().wait().await.unwrap(), 4);
-        assert_eq!(double.delay(3).await.unwrap().wait().await.unwrap(), 6);
-        assert!(fails.delay().await.unwrap().wait().await.is_err());
-        lasts.delay().await.unwrap();
+        assert_eq!(double::delay(2).await.unwrap().wait().await.unwrap(), 4);
+        assert_eq!(double::delay(3).await.unwrap().wait().await.unwrap(), 6);
+        assert!(fails::delay().await.unwrap().wait().await.is_err());
+        lasts::delay().await.unwrap();
         for number in 0..9 {
-            double.delay(number).await.unwrap();
+            double::delay(number).await.unwrap();
         }
         let until = Instant::now() + Duration::from_secs(60);
         let text = loop {

@@ -64,11 +64,12 @@ async fn grows(length: usize) -> String {
 #[test]
 fn a_worker_outlives_a_full_disk() {
     on_database(async |broker, _| {
-        let app = crate::App::on(Rc::new(broker.clone())).jobs(grows).connect().await.unwrap();
+        let app =
+            crate::App::on(Rc::new(broker.clone())).jobs([grows::JOB]).connect().await.unwrap();
         let worker = spawn(app.run_worker());
         limit(&broker, 60).await;
         // There is no room for its value, and none for what comes after it.
-        let handle = grows.delay(1 << 20).await.unwrap();
+        let handle = grows::delay(1 << 20).await.unwrap();
         let early = timeout_after(Duration::from_secs(3), handle.wait()).await;
         assert!(early.is_err() && !worker.is_finished(), "{:?}", early.map(|it| it.is_ok()));
         let is_disk_full = async || broker.0.link.call(|of| Ok(of.is_disk_full)).await.unwrap();
@@ -76,7 +77,7 @@ fn a_worker_outlives_a_full_disk() {
         limit(&broker, 1 << 20).await;
         assert_eq!(handle.wait().await.unwrap().len(), 1 << 20);
         assert!(!is_disk_full().await, "the worker says that it goes on");
-        assert_eq!(grows.delay(3).await.unwrap().wait().await.unwrap(), "xxx");
+        assert_eq!(grows::delay(3).await.unwrap().wait().await.unwrap(), "xxx");
         worker.request_cancel("the test is over");
         worker.await.unwrap().unwrap();
     });

@@ -43,7 +43,7 @@ async fn tells() -> u32 {
 
 fn app() -> App {
     let app = App::new("amqp://127.0.0.1").unwrap().default_queue("jobs");
-    app.jobs((add, late, long, tells)).connections(2).concurrency(2)
+    app.jobs([add::JOB, late::JOB, long::JOB, tells::JOB]).connections(2).concurrency(2)
 }
 
 /// With an application that sends, and one whose worker takes two messages at a time.
@@ -66,9 +66,9 @@ fn awaited_jobs_drain_and_their_outcomes_come_later() {
     with_worker(SECOND, async |server, sender, app, worker| {
         let mut jobs = Vec::new();
         for number in 0..100 {
-            jobs.push(add.with(number, 1).on(&sender).countdown(LATER).send().await.unwrap());
+            jobs.push(add::with(number, 1).on(&sender).countdown(LATER).send().await.unwrap());
         }
-        let followed = late.with(1).then(add.after(1)).on(&sender).send().await.unwrap();
+        let followed = late::with(1).then(add::after(1)).on(&sender).send().await.unwrap();
         server.block(Some("memory"));
         sleep(10 * SECOND).await.unwrap();
         // The job that follows another one is a durable message, and so its message stays.
@@ -93,7 +93,7 @@ fn outcomes_without_room_keep_their_messages() {
     with_worker(SECOND, async |server, sender, _app, worker| {
         let mut jobs = Vec::new();
         for _ in 0..80 {
-            jobs.push(long.with(LONG).on(&sender).countdown(LATER).send().await.unwrap());
+            jobs.push(long::with(LONG).on(&sender).countdown(LATER).send().await.unwrap());
         }
         server.block(Some("memory"));
         sleep(20 * SECOND).await.unwrap();
@@ -113,7 +113,7 @@ fn outcomes_without_room_keep_their_messages() {
 #[test]
 fn progress_takes_no_room_of_outcomes() {
     with_worker(SECOND, async |server, sender, _app, worker| {
-        let job = tells.with().on(&sender).send().await.unwrap();
+        let job = tells::with().on(&sender).send().await.unwrap();
         server.block(Some("memory"));
         sleep(15 * SECOND).await.unwrap();
         assert_eq!((server.ready("jobs"), server.unacked("jobs")), (0, 0));
@@ -127,7 +127,7 @@ fn progress_takes_no_room_of_outcomes() {
 #[test]
 fn a_worker_that_ends_sends_outcomes_within_its_grace() {
     with_worker(20 * SECOND, async |server, sender, _app, worker| {
-        let job = add.with(3, 3).on(&sender).countdown(LATER).send().await.unwrap();
+        let job = add::with(3, 3).on(&sender).countdown(LATER).send().await.unwrap();
         server.block(Some("memory"));
         sleep(10 * SECOND).await.unwrap();
         assert_eq!(server.unacked("jobs"), 0);
@@ -145,7 +145,7 @@ fn a_worker_that_ends_sends_outcomes_within_its_grace() {
 fn a_worker_that_ends_in_an_alarm_says_what_is_lost() {
     let (lines, _guard) = Lines::collect(&["pikake_jobs"], Level::WARN);
     with_worker(20 * SECOND, async |server, sender, _app, worker| {
-        let job = add.with(3, 3).on(&sender).countdown(LATER).send().await.unwrap();
+        let job = add::with(3, 3).on(&sender).countdown(LATER).send().await.unwrap();
         server.block(Some("memory"));
         sleep(10 * SECOND).await.unwrap();
         let begun = now();

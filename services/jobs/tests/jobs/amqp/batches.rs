@@ -25,12 +25,14 @@ async fn gather(numbers: Vec<u32>) -> Vec<u32> {
 fn a_batch_is_larger_than_the_concurrency() {
     on_a_broker(async |server, broker| {
         BATCHES.take();
-        let app =
-            App::on(Rc::new(broker.clone())).default_queue("jobs").jobs(gather).concurrency(1);
+        let app = App::on(Rc::new(broker.clone()))
+            .default_queue("jobs")
+            .jobs([gather::JOB])
+            .concurrency(1);
         let worker = Running::start(&app, SECOND).await;
         let mut jobs = Vec::new();
         for number in 0..50 {
-            jobs.push(gather.with(number).on(&app).send().await.unwrap());
+            jobs.push(gather::with(number).on(&app).send().await.unwrap());
         }
         for (number, job) in (0..).zip(&jobs) {
             let waited = timeout_after(60 * SECOND, job.wait()).await.expect("it is full");
@@ -46,11 +48,13 @@ fn a_batch_is_larger_than_the_concurrency() {
 fn a_lost_connection_runs_no_message_twice_in_a_batch() {
     on_a_broker(async |server, broker| {
         BATCHES.take();
-        let app =
-            App::on(Rc::new(broker.clone())).default_queue("jobs").jobs(gather).concurrency(1);
+        let app = App::on(Rc::new(broker.clone()))
+            .default_queue("jobs")
+            .jobs([gather::JOB])
+            .concurrency(1);
         let worker = Running::start(&app, SECOND).await;
         for number in 0..10 {
-            gather.with(number).on(&app).ignore_result().send().await.unwrap();
+            gather::with(number).on(&app).ignore_result().send().await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         server.cut();

@@ -29,14 +29,14 @@ fn expired_message_with_an_outcome_stays() {
 fn expired_unique_job_releases_its_lock() {
     in_a_world(async {
         let _serving = serving(&Server::new()).await.cancel_on_drop();
-        let app = App::new("amqp://127.0.0.1").unwrap().jobs(nap).connect().await.unwrap();
+        let app = App::new("amqp://127.0.0.1").unwrap().jobs([nap::JOB]).connect().await.unwrap();
         let broker = app.broker().unwrap();
         // The broker for tests keeps the message of a lock, and refuses no second one.
         let is_locked = async || {
             let lock = broker.counts("pikake.unique.tests.nap:k").await;
             lock.is_ok_and(|counts| counts.ready > 0)
         };
-        let job = nap.with(1).unique("k", Unique::new(600 * SECOND)).ignore_result();
+        let job = nap::with(1).unique("k", Unique::new(600 * SECOND)).ignore_result();
         job.expires(SECOND).on(&app).send().await.unwrap();
         sleep(3 * SECOND).await.unwrap();
         assert!(is_locked().await);

@@ -43,7 +43,7 @@ fn ran_for(answers: usize, connections: usize) -> Duration {
             spawn(async move { drop(stall(server, stream, answers).await) }).detach();
         }
     });
-    let app = App::new("amqp://broker").unwrap().jobs(crate::add).connections(connections);
+    let app = App::new("amqp://broker").unwrap().jobs([crate::add::JOB]).connections(connections);
     let kept = app.clone();
     let ran =
         sim.run_here("client", async { timeout_after(8 * SECOND, app.connect()).await.is_err() });

@@ -54,7 +54,7 @@ fn broker_host(sim: &mut Sim) -> Broker {
 
 async fn work() -> Result<(), Interrupted> {
     loop {
-        let app = App::new("amqp://broker").unwrap().jobs((member, total)).concurrency(4);
+        let app = App::new("amqp://broker").unwrap().jobs([member::JOB, total::JOB]).concurrency(4);
         // The broker may be away.
         let _ended = app.max_deliveries(u32::MAX).run_worker().await;
         sleep(SECOND / 10).await?;
@@ -94,7 +94,8 @@ fn each_chord_ends_under_kills_and_cuts() {
                     connected = app.clone().connect().await;
                 }
                 for chord in 0..CHORDS {
-                    let sent = || map(member, 0..MEMBERS).then(total.after(chord)).on(&app).send();
+                    let sent =
+                        || map(member::with, 0..MEMBERS).then(total::after(chord)).on(&app).send();
                     while sent().await.is_err() {
                         sleep(SECOND / 10).await?;
                     }

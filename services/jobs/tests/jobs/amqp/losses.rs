@@ -39,11 +39,11 @@ fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {
 #[test]
 fn a_worker_declares_its_deleted_queue_again() {
     on_a_broker(async |_server, broker| {
-        let app = App::on(Rc::new(broker.clone())).default_queue("jobs").jobs(crate::add);
+        let app = App::on(Rc::new(broker.clone())).default_queue("jobs").jobs([crate::add::JOB]);
         let worker = spawn(app.run_worker());
         let sender = App::on(Rc::new(broker.clone())).default_queue("jobs");
         let sender = sender.connect().await.unwrap();
-        let add = || crate::add.with(2, 3).on(&sender);
+        let add = || crate::add::with(2, 3).on(&sender);
         assert_eq!(add().send().await.unwrap().wait().await.unwrap(), 5);
         let later = add().countdown(10 * SECOND).send().await.unwrap();
         for _ in 0..2 {
@@ -88,10 +88,10 @@ async fn slow(number: u32) -> Result<(), Interrupted> {
 fn waiting_messages_run_once_after_a_lost_connection() {
     on_a_broker(async |server, broker| {
         BEGUN.take();
-        let app = App::on(Rc::new(broker)).default_queue("jobs").jobs(slow);
+        let app = App::on(Rc::new(broker)).default_queue("jobs").jobs([slow::JOB]);
         let worker = Running::start(&app.clone().concurrency(1).prefetch(4), SECOND).await;
         for number in 0..4 {
-            slow.with(number).on(&app).send().await.unwrap();
+            slow::with(number).on(&app).send().await.unwrap();
         }
         sleep(SECOND).await.unwrap();
         server.cut();

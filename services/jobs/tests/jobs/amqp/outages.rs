@@ -18,10 +18,10 @@ fn an_outage_of_a_minute_is_few_lines() {
     in_a_world(async {
         let server = Server::new();
         let task = serving(&server).await;
-        let app = App::new("amqp://127.0.0.1").unwrap().jobs(nap);
+        let app = App::new("amqp://127.0.0.1").unwrap().jobs([nap::JOB]);
         let worker = Running::start(&app, SECOND).await;
         for seconds in [10, 10, 30] {
-            nap.delay(seconds).await.unwrap();
+            nap::delay(seconds).await.unwrap();
         }
         sleep(2 * SECOND).await.unwrap();
         assert_eq!(lines.take(), Vec::<String>::new());
@@ -52,7 +52,7 @@ fn short_connections_are_one_outage() {
     in_a_world(async {
         let server = Server::new();
         let _serving = serving(&server).await.cancel_on_drop();
-        let app = App::new("amqp://127.0.0.1").unwrap().jobs(nap);
+        let app = App::new("amqp://127.0.0.1").unwrap().jobs([nap::JOB]);
         let worker = Running::start(&app, SECOND).await;
         for _ in 0..200 {
             server.cut();

@@ -35,7 +35,7 @@ async fn count(number: u32) -> Result<u32, String> {
 
 fn app() -> App {
     let connections = random::range(1..3) as usize;
-    App::new("amqp://broker").unwrap().jobs(count).concurrency(4).connections(connections)
+    App::new("amqp://broker").unwrap().jobs([count::JOB]).concurrency(4).connections(connections)
 }
 
 /// Connected, however often that takes.
@@ -71,7 +71,7 @@ fn done() -> usize {
 async fn send_all() -> Result<(), Interrupted> {
     let app = connected().await?;
     for number in 0..COUNT {
-        let call = count.with(number).id(number.to_string()).on(&app);
+        let call = count::with(number).id(number.to_string()).on(&app);
         let call = if number % 3 == 0 { call } else { call.ignore_result() };
         // Not confirmed, it is sent again.
         while let Err(error) = call.clone().send().await {

@@ -56,11 +56,11 @@ impl World {
         case: &impl AsyncFn(&World, &Interruption),
         interruption: &Interruption,
     ) {
-        let app = App::on(open().await).named(WORKER).jobs((add, nap));
+        let app = App::on(open().await).named(WORKER).jobs([add::JOB, nap::JOB]);
         let worker = Running::start(&app, SECOND).await;
         let client = App::on(open().await).connect().await.unwrap();
         // The queue is declared, and the client has the channel that its commands go over.
-        assert_eq!(add.with(1, 2).on(&client).send().await.unwrap().wait().await.unwrap(), 3);
+        assert_eq!(add::with(1, 2).on(&client).send().await.unwrap().wait().await.unwrap(), 3);
         assert_eq!(client.control().ping().await.unwrap(), [WORKER]);
         sleep(QUIET).await.unwrap();
         let before = left();
@@ -71,7 +71,7 @@ impl World {
         if !worker.task.is_finished() {
             assert_eq!(left(), before);
             // The worker goes on.
-            let job = add.with(2, 3).on(&client).send().await.unwrap();
+            let job = add::with(2, 3).on(&client).send().await.unwrap();
             assert_eq!(job.wait().await.unwrap(), 5);
             drop(worker.end().await);
         }
@@ -84,7 +84,7 @@ impl World {
 
     /// Whether a job that is sent now is run soon.
     async fn runs_jobs(&self) -> bool {
-        let job = add.with(1, 1).on(&self.client).send().await.unwrap();
+        let job = add::with(1, 1).on(&self.client).send().await.unwrap();
         match timeout_after(2 * SECOND, job.wait()).await {
             Ok(waited) => assert_eq!(waited.unwrap(), 2),
             Err(_) => return false,
@@ -139,7 +139,7 @@ fn resume() {
 fn revoke_and_terminate() {
     for terminates in [false, true] {
         at_every_moment(async |world, interruption| {
-            let job = nap.with(3).on(&world.client);
+            let job = nap::with(3).on(&world.client);
             // One runs, and the other one does not begin.
             let job = if terminates { job } else { job.countdown(3 * SECOND) };
             let job = job.send().await.unwrap();
@@ -174,7 +174,7 @@ fn events() {
         world.control().enable_events(true).await.unwrap();
         drop(interruption.call(world.client.control().events()).await);
         let mut events = world.client.control().events().await.unwrap();
-        add.with(1, 1).on(&world.client).send().await.unwrap().wait().await.unwrap();
+        add::with(1, 1).on(&world.client).send().await.unwrap().wait().await.unwrap();
         let mut kinds = Vec::new();
         // Also the wait for the next one may be made again, and loses none.
         while kinds.last().is_none_or(|kind| kind != "task-succeeded") {

@@ -40,13 +40,13 @@ fn wait_for_job() {
         let moments = (0..60).map(|steps| steps * STEP);
         met += at_moments(kind, moments, async |interruption| {
             let store = MemoryStore::new();
-            let app = App::on(Rc::new(store.open())).jobs(add);
+            let app = App::on(Rc::new(store.open())).jobs([add::JOB]);
             let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
             let worker = Running::start(&app, SECOND).await;
             let sent = OnceCell::new();
             let sum = async {
                 // The broker in memory takes a message without waiting.
-                let handle = add.with(1, 2).on(&sender).send().await.unwrap();
+                let handle = add::with(1, 2).on(&sender).send().await.unwrap();
                 sent.get_or_init(|| handle).wait().await
             };
             let sum = interruption.call(sum).await;
@@ -57,7 +57,7 @@ fn wait_for_job() {
                 Err(_) => handle.wait().await.unwrap(),
             };
             assert_eq!((sum, handle.status().await.unwrap()), (3, Some(OutcomeState::Success)));
-            assert_eq!(add.delay(20, 3).await.unwrap().wait().await.unwrap(), 23);
+            assert_eq!(add::delay(20, 3).await.unwrap().wait().await.unwrap(), 23);
             let stats = worker.end().await.stats.all;
             assert_eq!((stats.done, stats.running), (2, 0));
         });
@@ -70,7 +70,7 @@ fn wait_for_job_that_expires() {
     for kind in BOTH {
         let met = at_every_moment(kind, STEP, async |interruption| {
             let app = App::on(Rc::new(MemoryStore::new().open())).connect().await.unwrap();
-            let handle = add.with(1, 2).expires(10 * STEP).on(&app).send().await.unwrap();
+            let handle = add::with(1, 2).expires(10 * STEP).on(&app).send().await.unwrap();
             let wait = async || match handle.wait().await {
                 Err(JobError::Revoked(_)) => Ok(()),
                 waited => waited.map(|sum| panic!("the job gave {sum}")),
@@ -101,7 +101,7 @@ fn worker_ends(
         for number in 0..JOBS {
             handles.push(call(number == 1).on(&sender).send().await.unwrap());
         }
-        let app = || app().jobs((busy, threaded, batched));
+        let app = || app().jobs([busy::JOB, threaded::JOB, batched::JOB]);
         let done = end(app().concurrency(2).worker(), interruption).await;
         let counts = async || {
             let counts = store.open().counts("pikake").await.unwrap();
@@ -141,26 +141,26 @@ fn interrupted_worker(
 #[test]
 fn worker() {
     let moments = (0..200).map(|steps| steps * STEP);
-    interrupted_worker(moments, 2 * STEP, |fails| busy.with(fails), 21);
+    interrupted_worker(moments, 2 * STEP, busy::with, 21);
 }
 
 #[test]
 fn worker_with_threads() {
     let moments = (0..400).map(|number| 10 * number * STEP);
-    interrupted_worker(moments, 2 * STEP, |fails| threaded.with(fails), 21);
+    interrupted_worker(moments, 2 * STEP, threaded::with, 21);
 }
 
 #[test]
 fn worker_with_batches() {
     let moments = (0..80).map(|steps| steps * STEP);
-    interrupted_worker(moments, Duration::ZERO, |fails| batched.with(fails), 10);
+    interrupted_worker(moments, Duration::ZERO, batched::with, 10);
 }
 
 /// A worker with batches is dropped, as if it were killed.
 #[test]
 fn worker_that_is_lost() {
     let seconds = (0..14).map(|number| number * SECOND);
-    let call = |fails| batched.with(fails);
+    let call = batched::with;
     worker_ends(Kind::Cancel, seconds, call, async |worker, interruption| {
         let worker = spawn(worker.run());
         sleep(interruption.after).await.unwrap();

@@ -22,14 +22,14 @@ async fn beat() {
 }
 
 fn beats() -> Schedule {
-    Schedule::every(SECOND, beat.with()).name("beats").missed(Missed::RunAll)
+    Schedule::every(SECOND, beat::with()).name("beats").missed(Missed::RunAll)
 }
 
 /// An application whose broker takes a moment for each call.
 fn app(store: &MemoryStore) -> App {
     let slow =
         Meddled::new(Rc::new(store.open()), |_| Box::pin(async { Ok(sleep(2 * STEP).await?) }));
-    App::on(Rc::new(slow)).jobs(beat).with_schedules()
+    App::on(Rc::new(slow)).jobs([beat::JOB]).with_schedules()
 }
 
 /// The seconds of the noted ids, each once, in order.

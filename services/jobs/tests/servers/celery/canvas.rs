@@ -21,7 +21,7 @@ pub(crate) fn signature(queue: &str, task: &str, args: Value) -> Value {
 #[test]
 fn workflows_of_celery_are_followed() {
     with_celery(async |python, url| {
-        let worker = Running::start(&here(&url).jobs((add, fail))).await;
+        let worker = Running::start(&here(&url).jobs([add::JOB, fail::JOB])).await;
         let mut there = python::Worker::start(&python, &url, QUEUE);
         let plus = |queue: &str, args| signature(queue, "tests.add", args);
         let immutable = json!({"task": "tests.add", "args": [5, 6], "options": {"queue": HERE},
@@ -61,28 +61,28 @@ fn workflows_of_celery_are_followed() {
 #[test]
 fn workflows_run_at_celery() {
     with_celery(async |python, url| {
-        let app = here(&url).jobs((add, fail)).route("tests.sum_named", QUEUE);
+        let app = here(&url).jobs([add::JOB, fail::JOB]).route("tests.sum_named", QUEUE);
         let worker = Running::start(&app).await;
         let mut there = python::Worker::start(&python, &url, QUEUE);
         let first = |a: i64, b: i64| Call::<i64>::named("tests.add", (a, b)).queue(QUEUE);
         let next =
             |more: i64| Next::<i64, i64>::named("tests.add", (more,)).set(|call| call.queue(QUEUE));
-        let mixed = chain!(first(1, 2), add.after(10), next(100), add.after(1000));
+        let mixed = chain!(first(1, 2), add::after(10), next(100), add::after(1000));
         assert_eq!(mixed.send().await.unwrap().wait().await.unwrap(), 1113);
-        let ends_there = chain!(add.with(1, 2), add.after(10), next(100));
+        let ends_there = chain!(add::with(1, 2), add::after(10), next(100));
         assert_eq!(ends_there.send().await.unwrap().wait().await.unwrap(), 113);
         let after_fail = Next::<(), i64>::named("tests.add", (1,)).set(|call| call.queue(QUEUE));
-        let failing = chain!(first(1, 2), fail.with("no".into()), after_fail);
+        let failing = chain!(first(1, 2), fail::with("no".into()), after_fail);
         let failing = failing.send().await.unwrap();
         let failed = failing.wait().await;
         assert!(
             matches!(&failed, Err(JobError::Failed(error)) if error.message == "no"),
             "{failed:?}"
         );
-        let two = group((add.with(1, 2), first(3, 4).then(add.after(1)))).send().await.unwrap();
+        let two = group((add::with(1, 2), first(3, 4).then(add::after(1)))).send().await.unwrap();
         assert_eq!((two.0.wait().await.unwrap(), two.1.wait().await.unwrap()), (3, 8));
         let named = Next::<Vec<i64>, Value>::named("tests.sum_named", ("own",));
-        let members = (0..10).map(|number| add.with(number, 1)).collect::<Vec<_>>();
+        let members = (0..10).map(|number| add::with(number, 1)).collect::<Vec<_>>();
         let chord = group(members).then(named).send().await.unwrap();
         let values: Vec<_> = (1..=10).collect();
         assert_eq!(chord.wait().await.unwrap()["args"], json!([values, "own"]));

@@ -44,7 +44,7 @@ async fn ask(python: &Path, url: &str, kind: &str, arguments: &str) -> Value {
 }
 
 async fn started(url: &str) -> (App, Running) {
-    let app = app(url).named(NAME).jobs((nap, add));
+    let app = app(url).named(NAME).jobs([nap::JOB, add::JOB]);
     let worker = Running::start(&app).await;
     let asked = app.control().to([NAME]);
     while asked.ping().await.unwrap().is_empty() {}
@@ -60,7 +60,7 @@ fn inspect_is_answered() {
         assert_eq!(inspect("ping").await, json!({"ok": "pong"}));
         let status = celery(&python, &url, "status").await;
         assert!(status.contains(NAME) && status.contains("1 node online"), "{status}");
-        let job = nap.with(1_000).on(&app).send().await.unwrap();
+        let job = nap::with(1_000).on(&app).send().await.unwrap();
         while app.control().running().await.unwrap().is_empty() {}
         let id = job.id().to_string();
         assert_eq!(inspect("stats").await["pool"]["max-concurrency"], 64);
@@ -88,7 +88,7 @@ fn control_is_executed() {
         let control = async |arguments: &str| ask(&python, &url, "control", arguments).await;
         let ok = |text: &str| json!({ "ok": text });
 
-        let job = nap.with(1_000).on(&app).send().await.unwrap();
+        let job = nap::with(1_000).on(&app).send().await.unwrap();
         while app.control().running().await.unwrap().is_empty() {}
         let id = job.id().to_string();
         let set = control("rate_limit control.add 10/s").await;
@@ -98,7 +98,7 @@ fn control_is_executed() {
         let set = control("time_limit control.add 5 10").await;
         assert_eq!(set, ok("time limits set successfully"));
         assert_eq!(control("add_consumer other").await, ok("add consumer other"));
-        let elsewhere = add.with(1, 2).on(&app).queue("other").send().await.unwrap();
+        let elsewhere = add::with(1, 2).on(&app).queue("other").send().await.unwrap();
         assert_eq!(elsewhere.wait().await.unwrap(), 3);
         assert_eq!(control("cancel_consumer other").await, ok("no longer consuming from other"));
         assert_eq!(control("pool_grow 2").await, ok("pool will grow"));
@@ -154,7 +154,7 @@ fn events_are_dumped() {
         let mut seen = Vec::new();
         let wanted = ["heartbeat", "task received", "task started", "task succeeded"];
         while !wanted.iter().all(|kind| seen.iter().any(|line: &String| line.contains(kind))) {
-            add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
+            add::with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
             seen.extend(printed.try_iter());
         }
         drop(printed);
@@ -193,7 +193,7 @@ fn flower_shows_workers_and_jobs() {
                 })
         };
         while !is_seen(&workers, &jobs) {
-            add.with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
+            add::with(1, 2).on(&app).send().await.unwrap().wait().await.unwrap();
             sleep(Duration::from_secs(1)).await.unwrap();
             workers = get("workers?refresh=1").await;
             jobs = get("tasks").await;

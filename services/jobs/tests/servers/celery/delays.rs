@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn app(url: &str, is_replicated: bool) -> App {
     let options = QueueOptions::new().replicated(is_replicated);
-    App::new(url).unwrap().default_queue(QUEUE).queue(QUEUE, options).jobs(now)
+    App::new(url).unwrap().default_queue(QUEUE).queue(QUEUE, options).jobs([now::JOB])
 }
 
 /// It came when its time had come, and not much later: the machine may be busy.

@@ -73,7 +73,15 @@ fn failed(told: &Value, state: &str, kind: &str, text: &str) {
 #[test]
 fn values_arguments_and_failures() {
     with_celery(async |python, url| {
-        let app = app(&url).jobs((add, join, fail, texts, panics, flaky, echo));
+        let app = app(&url).jobs([
+            add::JOB,
+            join::JOB,
+            fail::JOB,
+            texts::JOB,
+            panics::JOB,
+            flaky::JOB,
+            echo::JOB,
+        ]);
         let worker = Running::start(&app).await;
         let odd = json!({"größe": [1, 2.5, null, true, "\u{1f600}"], "deep": {"a": [[]]}});
         let calls = json!([
@@ -120,7 +128,7 @@ fn values_arguments_and_failures() {
 #[test]
 fn progress_reaches_celery() {
     with_celery(async |python, url| {
-        let worker = Running::start(&app(&url).jobs(import)).await;
+        let worker = Running::start(&app(&url).jobs([import::JOB])).await;
         let calls = json!([{"task": "tests.import", "watches": true}]);
         let told = python::send(&python, &url, calls).await;
         let seen = json!([["PROGRESS", {"current": 1, "total": 2}], ["SUCCESS", 2]]);
@@ -132,7 +140,7 @@ fn progress_reaches_celery() {
 #[test]
 fn times_are_kept() {
     with_celery(async |python, url| {
-        let app = app(&url).jobs(now);
+        let app = app(&url).jobs([now::JOB]);
         let worker = Running::start(&app).await;
         let calls = json!([
             {"task": "tests.now", "options": {"countdown": 5}},
@@ -153,7 +161,7 @@ fn times_are_kept() {
 #[test]
 fn what_has_expired_is_revoked() {
     with_celery(async |python, url| {
-        let app = app(&url).jobs((nap, now)).concurrency(1).prefetch(10);
+        let app = app(&url).jobs([nap::JOB, now::JOB]).concurrency(1).prefetch(10);
         let worker = Running::start(&app).await;
         let calls = json!([
             {"task": "tests.nap", "args": [2500], "options": {"priority": 0}},

@@ -44,7 +44,7 @@ async fn dead(app: &App) -> u64 {
 #[test]
 fn a_worker_outlives_whatever_is_in_its_queue() {
     with_celery(async |python, url| {
-        let app = app(&url).jobs(add);
+        let app = app(&url).jobs([add::JOB]);
         let worker = Running::start(&app).await;
         let channel = app.amqp().unwrap().connection().channel().await.unwrap();
         let id = ("id", text("an id"));

@@ -18,7 +18,7 @@ fn replicated() -> QueueOptions {
 
 /// An application that says nothing of its queue.
 fn unspecified(url: &str) -> App {
-    App::new(url).unwrap().default_queue(QUEUE).jobs((add, fail))
+    App::new(url).unwrap().default_queue(QUEUE).jobs([add::JOB, fail::JOB])
 }
 
 /// Celery sends into a queue that nobody else has declared, and then an application of ours runs
@@ -134,7 +134,7 @@ fn queue_of_an_earlier_version_is_replicated() {
 fn pikake_sends_before_celery_works() {
     with_celery(async |python, url| {
         let app = unspecified(&url).connect().await.unwrap();
-        let job = add.with(2, 3).on(&app).send().await.unwrap();
+        let job = add::with(2, 3).on(&app).send().await.unwrap();
         let _worker = python::Worker::start(&python, &url, QUEUE);
         assert_eq!(job.wait().await.unwrap(), 5);
         app.close().await.unwrap();

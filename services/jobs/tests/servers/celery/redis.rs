@@ -44,7 +44,11 @@ fn outcomes_of_celerys_workers_are_read() {
 fn celery_reads_outcomes_of_jobs_here() {
     with_celery(async |python, url| {
         let Some(redis) = xtask::fresh_redis_url() else { return };
-        let app = app(&url).results(&*redis).unwrap().jobs((add, fail, from_celery::flaky));
+        let app = app(&url).results(&*redis).unwrap().jobs([
+            add::JOB,
+            fail::JOB,
+            from_celery::flaky::JOB,
+        ]);
         let worker = Running::start(&app).await;
         let calls = json!([
             {"task": "tests.add", "args": [2, 3], "options": {"task_id": "sum"}},
@@ -86,7 +90,7 @@ fn celery_reads_outcomes_of_jobs_here() {
 fn chords_of_celery_are_counted() {
     with_celery(async |python, url| {
         let Some(redis) = xtask::fresh_redis_url() else { return };
-        let app = here(&url).results(&*redis).unwrap().jobs((add, fail, nested_sum));
+        let app = here(&url).results(&*redis).unwrap().jobs([add::JOB, fail::JOB, nested_sum::JOB]);
         let worker = Running::start(&app).await;
         let mut there = python::Worker::start_with_redis(&python, &url, &redis, QUEUE);
         let plus = |queue: &str, a: i64, b: i64| signature(queue, "tests.add", json!([a, b]));
@@ -142,7 +146,8 @@ fn groups_in_chords_of_celery_keep_their_shape() {
     with_celery(async |python, url| {
         let Some(redis) = xtask::fresh_redis_url() else { return };
         let worker =
-            Running::start(&here(&url).results(&*redis).unwrap().jobs((add, nested_sum))).await;
+            Running::start(&here(&url).results(&*redis).unwrap().jobs([add::JOB, nested_sum::JOB]))
+                .await;
         let plus = |a: i64, b: i64| signature(HERE, "tests.add", json!([a, b]));
         let more = |a: i64| signature(HERE, "tests.add", json!([a]));
         let calls = json!([
@@ -164,7 +169,7 @@ fn groups_in_chords_of_celery_keep_their_shape() {
 fn members_of_chords_run_at_celery() {
     with_celery(async |python, url| {
         let Some(redis) = xtask::fresh_redis_url() else { return };
-        let app = here(&url).results(&*redis).unwrap().jobs((add, fail, nested_sum));
+        let app = here(&url).results(&*redis).unwrap().jobs([add::JOB, fail::JOB, nested_sum::JOB]);
         let app = app.route("tests.sum_named", QUEUE);
         let worker = Running::start(&app).await;
         let mut there = python::Worker::start_with_redis(&python, &url, &redis, QUEUE);
@@ -173,16 +178,16 @@ fn members_of_chords_run_at_celery() {
         let plus = |queue: &str, a: i64| member("tests.add", queue, json!([a, 1]));
         let named = Next::<Vec<Value>, Value>::named("tests.sum_named", ("own",));
         let all = |queues: [&str; 3]| group(queues.map(|queue| plus(queue, 1)).to_vec());
-        let at_celery = all([QUEUE; 3]).then(nested_sum).send().await.unwrap();
+        let at_celery = all([QUEUE; 3]).then(nested_sum::after()).send().await.unwrap();
         assert_eq!(at_celery.wait().await.unwrap(), 6);
-        let mixed = all([QUEUE, HERE, QUEUE]).then(nested_sum).send().await.unwrap();
+        let mixed = all([QUEUE, HERE, QUEUE]).then(nested_sum::after()).send().await.unwrap();
         assert_eq!(mixed.wait().await.unwrap(), 6);
         let body_there = all([QUEUE, HERE, QUEUE]).then(named.clone()).send().await.unwrap();
         assert_eq!(body_there.wait().await.unwrap()["args"], json!([[2, 2, 2], "own"]));
         let all_there = all([QUEUE; 3]).then(named).send().await.unwrap();
         assert_eq!(all_there.wait().await.unwrap()["args"], json!([[2, 2, 2], "own"]));
         let failing = vec![plus(HERE, 1), member("tests.fail", QUEUE, json!(["no"]))];
-        let failed = group(failing).then(nested_sum).send().await.unwrap().wait().await;
+        let failed = group(failing).then(nested_sum::after()).send().await.unwrap().wait().await;
         let Err(JobError::Failed(failure)) = &failed else { panic!("{failed:?}") };
         assert_eq!(failure.kind, "ChordError", "{failed:?}");
         assert!(!there.has_ended());
