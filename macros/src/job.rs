@@ -307,10 +307,9 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         None => taken.clone(),
     };
     let texts: Vec<_> = names.iter().map(|name| name.unraw().to_string()).collect();
-    // Of the message, as a pattern and as an expression.
-    let (arguments, values, call_values) = match names.is_empty() {
-        true => (quote!([(); 0]), quote!([]), quote!([(); 0])),
-        false => (quote!((#(#kinds,)*)), quote!((#(#names,)*)), quote!((#(#names,)*))),
+    let (arguments, values) = match names.is_empty() {
+        true => (quote!([(); 0]), quote!([])),
+        false => (quote!((#(#kinds,)*)), quote!((#(#names,)*))),
     };
     let (value, is_result) = match &batch {
         Some((_, elements)) => (elements.value.clone(), elements.is_result),
@@ -420,16 +419,12 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         let first = kinds[0];
         let names: Vec<_> = rest.iter().map(|parameter| &parameter.name).collect();
         let kinds = rest.iter().map(|parameter| &parameter.kind);
-        let values = match names.is_empty() {
-            true => quote!([(); 0]),
-            false => quote!((#(#names,)*)),
-        };
         quote! {
             /// The job with all arguments but the first, which is the value of the job before it in
             /// a workflow.
             #[doc = #summary]
             #vis fn after(#(#names: #kinds),*) -> __jobs::Next<#first, #value> {
-                __jobs::Next::of(&Self::JOB, &#values)
+                __jobs::Next::of(&Self::JOB, &(#(#names,)*))
             }
         }
     });
@@ -484,7 +479,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
                 /// A call with these arguments, for more settings before it is sent.
                 #[doc = #summary]
                 #vis fn with(#(#names: #kinds),*) -> __jobs::Call<#value> {
-                    __jobs::Call::of(&Self::JOB, &#call_values)
+                    __jobs::Call::of(&Self::JOB, &(#(#names,)*))
                 }
 
                 #follower
