@@ -1,19 +1,24 @@
 //! `next_timeout`: a stream is looked at for a while, and does not notice.
 
 use std::cell::RefCell;
+use std::fmt::Debug;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use async_stream::try_stream;
-use futures::stream::{FuturesUnordered, Stream, StreamExt};
+use futures::stream::{FuturesUnordered, Stream, StreamExt, TryStreamExt};
 use pikake::net::{BufReader, MemoryStream, TcpListener, TcpStream, UnixStream, Write};
 use pikake::sync::{Queue, broadcast, mpsc};
 use pikake::testing::interrupt_everywhere;
 use pikake::time::Instant;
 use pikake::{
-    Flatten, Interrupted, TimedOut, next_timeout, sleep, spawn, timed, timeout_after, yield_now,
+    Flatten, Interrupted, TimedOut, ignore_after, next_timeout, sleep, spawn, timed, timeout_after,
+    yield_now,
 };
+use tracing::field::Field;
 
+use crate::support::warnings::OnWarning;
 use crate::support::{ms, run};
 
 type Numbers = Pin<Box<dyn Stream<Item = Result<u32, Interrupted>>>>;
@@ -54,6 +59,40 @@ fn a_deadline_around_a_generator_ends_it() {
         assert_eq!(timeout_after(ms(10), numbers.next()).await, Err(TimedOut));
         assert_eq!(numbers.next().await, None);
     });
+}
+
+/// The item that says so is dropped, so a warning has the line of the timeout.
+#[test]
+fn a_warning_names_a_deadline_around_the_next_item() {
+    let warned = Arc::new(Mutex::new(Vec::new()));
+    let warnings = warned.clone();
+    let on_warning = OnWarning(move |event: &tracing::Event<'_>| {
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            if field.name() == "set_at" {
+                warnings.lock().unwrap().push(format!("{value:?}"));
+            }
+        });
+    });
+    let mut lines = Vec::new();
+    tracing::subscriber::with_default(on_warning, || {
+        run(async {
+            let mut deadline = async |length| {
+                lines.push(line!() + 1);
+                let _ = timeout_after(length, numbers(2).next()).await;
+            };
+            deadline(ms(10)).await;
+            deadline(ms(40)).await;
+            let _ = timed(ms(10), numbers(2).next()).await;
+            let _ = timeout_after(ms(10), sleep(ms(20))).await;
+            lines.push(line!() + 1);
+            let late = ignore_after(ms(10), numbers(2).try_next()).await;
+            assert!(late.is_none());
+        });
+    });
+    let lines = [lines[0], lines[2]].map(|line| format!("{}:{line}:", file!()));
+    let warned = warned.lock().unwrap();
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(warned.iter().zip(lines).all(|(warned, line)| warned.starts_with(&line)), "{warned:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Futures in scopes: when a scope is opened, armed, passed and closed. `scope.rs` has the states.
 
+use std::any::type_name;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -465,6 +466,36 @@ macro_rules! scoped_futures {
     )*};
 }
 
+/// The output of a body, if it has not expired. A late one is dropped.
+#[inline]
+fn in_time<F: Future>(
+    scoped: Pin<&mut Scoped<F>>,
+    output: Option<F::Output>,
+    expired: bool,
+) -> Option<F::Output> {
+    if expired && output.is_some() {
+        warn_of_lost_item(type_name::<F>(), scoped.frame.set_at);
+    }
+    output.filter(|_| !expired)
+}
+
+/// Warns of a dropped output that was the next item of a stream. An interruption ends a generator
+/// by its first `?`, and that item is the only sign of it. Nothing but the name of the body's type
+/// tells that it was one: `Next` or `TryNext` of `futures` and `tokio-stream`, `NextFuture` or
+/// `TryNextFuture` of `futures-lite`.
+#[cold]
+fn warn_of_lost_item(body: &str, set_at: Option<&'static Location<'static>>) {
+    let path = body.split('<').next().unwrap_or_default();
+    let name = path.rsplit("::").next().unwrap_or_default();
+    if matches!(name.trim_end_matches("Future"), "Next" | "TryNext") {
+        tracing::warn!(
+            set_at = set_at.map(tracing::field::display),
+            "a timeout has interrupted the next item of a stream, and dropped it: the stream may \
+             have ended by that, and `next_timeout` would not have interrupted it"
+        );
+    }
+}
+
 scoped_futures! {
     /// The future of [`timeout_after`](crate::timeout_after) and [`timeout_at`](crate::timeout_at).
     ///
@@ -474,17 +505,15 @@ scoped_futures! {
     /// fn send<T: Send>(_: T) {}
     /// send(pikake::timeout_after(std::time::Duration::ZERO, std::future::ready(())));
     /// ```
-    Timeout => Result<F::Output, TimedOut>, |_, output: Option<F::Output>, expired: bool| {
-        output.filter(|_| !expired).ok_or(TimedOut)
+    Timeout => Result<F::Output, TimedOut>, |scoped, output, expired| {
+        in_time(scoped, output, expired).ok_or(TimedOut)
     };
     /// The future of [`timed`](crate::timed).
     TimedFuture => Timed<F::Output>, |scoped: Pin<&mut Scoped<F>>, output, expired| {
         Timed { output, expired, late: scoped.frame.lateness() }
     };
     /// The future of [`ignore_after`](crate::ignore_after).
-    IgnoreAfter => Option<F::Output>, |_, output: Option<F::Output>, expired: bool| {
-        output.filter(|_| !expired)
-    };
+    IgnoreAfter => Option<F::Output>, in_time;
     /// The future of [`shield`](crate::shield).
     Shield => F::Output, |_, output: Option<F::Output>, _| {
         output.expect("the body of a shield is never dropped by the rules of interruption")
