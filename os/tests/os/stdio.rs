@@ -100,7 +100,7 @@ fn child() {
                 }
             };
             let mut runs = 0;
-            let injector = Injector::new().patience(A_MOMENT);
+            let injector = Injector::new().cleanup_limit(None).patience(A_MOMENT);
             let report = injector.run(program, |run| {
                 assert!(run.output.is_some());
                 runs += 1;

@@ -36,7 +36,9 @@ pub(crate) fn start<M: Manager>(core: &Rc<Core<M>>) {
     let name = format!("pool{}", core.label());
     let body = async move {
         let core = &keeper.0;
-        if keep(core).await.is_err() || core.is_refused() {
+        // An interruption is held until the cleanup has ended.
+        let kept = keep(core).await;
+        if kept.is_err() || core.is_refused() {
             drain(core).await;
         }
     };

@@ -50,8 +50,8 @@ fn log(error: impl Display) {
     assert!(!error.to_string().is_empty());
 }
 
-/// On tokio, `recv` fails when the receiver lags, or the channel is closed. The same `match` does not
-/// compile here, so its author adds an arm.
+/// On tokio, `recv` fails when the receiver lags, or the channel is closed. The same `match` does
+/// not compile here, so its author adds an arm.
 #[test]
 fn loop_that_logs_a_lagging_receiver_swallows() {
     let mut at = 0;

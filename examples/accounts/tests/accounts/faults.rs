@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use pikake::net::TcpListener;
 use pikake::random::range;
-use pikake::rpc::channel;
+use pikake::rpc::{ReceiveError, channel};
 use pikake::sim::{Fault, FaultMix, FaultPlan, Runs, Sim, sometimes};
 use pikake::{now, sleep, spawn, timeout_after};
 use pikake_accounts::bank::Bank;
@@ -225,7 +225,13 @@ async fn watch(world: Rc<World>, id: usize) {
     loop {
         let (sender, changes) = channel(4);
         let telling = spawn(server.changes(next, sender)).cancel_on_drop();
-        while let Ok(Some(change)) = changes.next().await {
+        loop {
+            let change = match changes.next().await {
+                Ok(Some(change)) => change,
+                Err(ReceiveError::Interrupted(_)) => return,
+                // The server has ended the call, or is lost.
+                Ok(None) | Err(_) => break,
+            };
             assert_eq!(change.number, next, "changes come in order");
             let before = world.told.borrow_mut().insert(next, change.clone());
             assert!(before.is_none_or(|before| before == change), "change {next} differs");

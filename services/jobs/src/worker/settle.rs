@@ -383,14 +383,17 @@ impl Run {
         let mut pauses = Pauses::new();
         // Why the outcome itself could not be stored.
         let mut refused: Option<String> = None;
+        // Held for as long as this goes on, as by any cleanup.
+        let mut held = Vec::new();
         loop {
             let Some(delivery) = &self.delivery else { return Err(Unstored::Closed) };
             let stored = self.worker.broker.store(&delivery.message, outcome.clone()).await;
             match (stored, refused.take()) {
                 (Ok(()), None) => return Ok(()),
                 (Err(BrokerError::Closed), _) => return Err(Unstored::Closed),
-                (Err(BrokerError::Interrupted(_)), reason) => {
+                (Err(BrokerError::Interrupted(why)), reason) => {
                     // The worker ends; the outcome is stored before that.
+                    held.push(why);
                     refused = reason;
                 }
                 (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
@@ -485,10 +488,12 @@ impl Run {
         mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
     ) -> Result<(), BrokerError> {
         let mut pauses = Pauses::new();
+        // Held for as long as this goes on, as by any cleanup.
+        let mut held = Vec::new();
         loop {
             match call(self).await {
                 Ok(()) => return Ok(()),
-                Err(BrokerError::Interrupted(_)) => {}
+                Err(BrokerError::Interrupted(why)) => held.push(why),
                 // An unsettled message would stay held, and count against the prefetch.
                 Err(BrokerError::Lost(_) | BrokerError::Io(_)) => self.pause(&mut pauses).await,
                 Err(error @ (BrokerError::Stale | BrokerError::Closed)) => {

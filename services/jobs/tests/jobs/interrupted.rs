@@ -107,7 +107,8 @@ impl Interruption {
 #[track_caller]
 fn is_met(kind: Kind, after: Duration, case: &impl AsyncFn(&Interruption)) -> bool {
     let interruption = Interruption { kind, after, is_met: Rc::default() };
-    let ran = Sim::new(0).run_here("test", case(&interruption));
+    // A case goes on after the interruption of a call, to see that the call can be made again.
+    let ran = Sim::new(0).cleanup_limit(None).run_here("test", case(&interruption));
     let ran = ran.unwrap_or_else(|failure| panic!("{kind:?} after {after:?}: {failure}"));
     ran.outcome.unwrap_or_else(|error| panic!("{kind:?} after {after:?}: {error}"));
     interruption.is_met.get()

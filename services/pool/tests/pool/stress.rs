@@ -292,6 +292,8 @@ async fn lend_by_key() {
 
 fn run(name: &'static str, program: impl AsyncFn() + Copy + 'static) {
     Runs::new(name).seeds(100).run(move |sim| {
+        // Callers that go on with the next object swallow what has interrupted them.
+        sim.cleanup_limit(None);
         sim.client("program", move || async move { program().await });
     });
 }

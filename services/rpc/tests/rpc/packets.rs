@@ -10,7 +10,7 @@ use pikake::kernel::inspect::kernel_figures;
 use pikake::net::tls::{TlsAcceptor, TlsConnector};
 use pikake::net::{MemoryStream, Read, TcpListener, TcpStream, UnixStream, Write};
 use pikake::rpc::packets::{Packet, PacketError, PacketOptions, PacketReader, PacketWriter, open};
-use pikake::testing::interrupt_everywhere;
+use pikake::testing::Injector;
 use pikake::{sleep, spawn, timeout_after, yield_now};
 
 use crate::harness::{assert_like, is_pending};
@@ -220,10 +220,11 @@ async fn a_frame_that_dribbles_stalls() {
     spawn(async move {
         sleep(Duration::from_secs(10)).await.unwrap();
         for byte in frame(1, 0, 1, &[0; 100]) {
-            if there.write_all(&[byte]).await.is_err() {
+            if there.write_all(&[byte]).await.is_err()
+                || sleep(Duration::from_secs(1)).await.is_err()
+            {
                 break;
             }
-            let _ = sleep(Duration::from_secs(1)).await;
         }
     })
     .detach();
@@ -566,7 +567,7 @@ fn interruptions_lose_nothing() {
     let told = Rc::new(Cell::new(0));
     let (count, checked) = (told.clone(), Rc::new(RefCell::new(0)));
     let seen = checked.clone();
-    let report = interrupt_everywhere(
+    let report = Injector::new().cleanup_limit(None).run(
         move || {
             count.set(0);
             let told = count.clone();

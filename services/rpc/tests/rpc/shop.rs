@@ -183,8 +183,10 @@ impl Shop for Keeper {
 
     async fn stubborn(&self) {
         let _counted = self.counted();
+        // It holds what interrupts it, as cleanup does.
+        let mut held = Vec::new();
         loop {
-            let _ = sleep(MS).await;
+            held.extend(sleep(MS).await.err());
         }
     }
 

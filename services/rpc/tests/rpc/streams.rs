@@ -6,7 +6,7 @@ use std::future::Future;
 use pikake::net::{MemoryStream, TcpListener};
 use pikake::rpc::packets::PacketOptions;
 use pikake::rpc::{Client, ClientBuilder, Codec, NotSent, ReceiveError, Receiver, Sender, channel};
-use pikake::testing::interrupt_everywhere;
+use pikake::testing::Injector;
 use pikake::{spawn, timeout_after};
 
 use crate::harness::{
@@ -489,7 +489,7 @@ async fn a_lost_connection_loses_its_channels() {
 /// Wherever `send` and `next` are interrupted, each item arrives once.
 #[test]
 fn interruptions_lose_no_item() {
-    let report = interrupt_everywhere(
+    let report = Injector::new().cleanup_limit(None).run(
         || async {
             let (here, there) = MemoryStream::pair(100);
             let serving = spawn(server(&Keeper::default()).items(2).serve_connection(there));

@@ -913,6 +913,8 @@ fn world(sim: &mut Sim, weather: Weather) {
         let world = world.clone();
         sim.client(host, move || client_host(world.clone(), host));
     }
+    // Handlers that go on after an interruption are among the scripts.
+    sim.cleanup_limit(None);
     sim.network(network).faults(plan).time_limit(Duration::from_secs(600));
     sim.invariant("no rule is broken", move || {
         let wrong = world.record.wrong.borrow();
