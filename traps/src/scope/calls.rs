@@ -21,9 +21,9 @@ use crate::wait::Until;
 /// before one of its waits is interrupted, the call returns the output. A future that waits on
 /// foreign futures alone cannot be interrupted, and is dropped.
 ///
-/// Around the `next()` of a stream, the interruption arrives inside the stream, and ends one that is
-/// a generator. The item that says so is dropped, with a warning if the body is a `Next` of a known
-/// library. `pikake::next_timeout` waits for an item, and does not interrupt the stream.
+/// Around the `next()` of a stream, the interruption arrives inside the stream, and ends one that
+/// is a generator. The item that says so is dropped, with a warning if the body is a `Next` of a
+/// known library. `pikake::next_timeout` waits for an item, and does not interrupt the stream.
 ///
 /// Deadlines nest to any depth. The scope of the passed deadline reports `TimedOut`. Scopes inside
 /// see an interruption that is not theirs. Scopes outside see nothing unless the program passes the
