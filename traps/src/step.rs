@@ -253,7 +253,9 @@ impl Step {
 
     /// Whether the wait or shield that was polled at this moment of the step is pending.
     pub(crate) fn is_pending(&self, moment: u64) -> bool {
-        self.pending.borrow().binary_search(&moment).is_ok()
+        let pending = self.pending.borrow();
+        let found = pending.binary_search_by_key(&moment, |noted| *noted & !OVER);
+        found.is_ok_and(|index| pending[index] & OVER == 0)
     }
 
     /// Whether a wait or a shield that was polled after this moment is pending.

@@ -308,6 +308,49 @@ fn branches_of_one_function_are_told_apart() {
     .unwrap();
 }
 
+/// The cleanup is shielded, and what waits beside the timeout is not the timeout's.
+#[test]
+fn waits_beside_a_timeout_do_not_outlast_its_limit() {
+    run(async || {
+        let mut set: FuturesUnordered<_> = [sleep(100 * SECOND)].into_iter().collect();
+        let cleanup = async {
+            let error = sleep(60 * SECOND).await.unwrap_err();
+            shield(sleep(60 * SECOND)).await.unwrap();
+            drop(error);
+        };
+        let (_, timed_out) = futures::join!(set.next(), timeout_after(SECOND, cleanup));
+        assert!(timed_out.is_err());
+    })
+    .unwrap();
+}
+
+/// A task that is joined by value, and a stream's next item, have a line of a library.
+#[test]
+fn lines_of_libraries_are_no_places_to_return_to() {
+    run(async || {
+        let [one, other] = [10, 1].map(|length| spawn(sleep(length * SECOND)));
+        cancel(spawn(async move {
+            assert!(matches!(timeout_after(60 * SECOND, one).await, Ok(Err(_))));
+            timeout_after(60 * SECOND, other).await.unwrap().unwrap().unwrap();
+        }))
+        .await;
+        let (send, mut orders) = mpsc::bounded::<u8>(1);
+        let (receipt, mut receipts) = mpsc::bounded::<u8>(1);
+        let sending = spawn(async move {
+            sleep(SECOND).await.unwrap();
+            receipt.send(1).await.unwrap();
+        });
+        cancel(spawn(async move {
+            while let Some(Ok(_)) = orders.next().await {}
+            assert_eq!(receipts.next().await.unwrap().unwrap(), 1);
+        }))
+        .await;
+        sending.await.unwrap();
+        drop(send);
+    })
+    .unwrap();
+}
+
 #[test]
 fn limit_is_settable_and_can_be_left_out() {
     let program = async || {

@@ -63,13 +63,23 @@ impl Cause {
         Some(caught.since.saturating_add(length))
     }
 
+    /// The wait that was polled last since a poll has returned the cause, if it is pending in the
+    /// current step.
+    pub(super) fn pending_wait(&self, local: &Local) -> Option<PlacedTrap> {
+        let (wait, moment) = self.caught.borrow().as_ref()?.last?;
+        local.step.is_pending(moment).then_some(wait)
+    }
+
     /// Notes the cause as swallowed if its owner has a wait outside of shields, at the end of the
     /// patience and after a poll of the owner.
     pub(super) fn end_patience(&self, local: &Local, task: &TaskRef, scope: SubWait) {
-        let last = self.caught.borrow().as_ref().and_then(|caught| caught.last);
-        let own = last.filter(|(_, moment)| local.step.is_pending(*moment)).map(|(wait, _)| wait);
         let scope = (!scope.is_none()).then_some(scope);
-        if let Some(wait) = own.or_else(|| local.sub_waits().first_wait(task, scope)) {
+        let of_sub_waits = || match scope {
+            // A scope without sub-waits.
+            None if self.why.is_timeout() => None,
+            scope => local.sub_waits().first_wait(task, scope),
+        };
+        if let Some(wait) = self.pending_wait(local).or_else(of_sub_waits) {
             self.note_swallowed(local, task, wait, HowSwallowed::GoesOn);
         }
     }
@@ -84,7 +94,7 @@ impl Cause {
                 caught.waits += u64::from(is.new);
                 let is_known =
                     caught.place == wait.1 || caught.places_before.contains(&Some(wait.1));
-                let is_again = is_known && !is_in_std(wait.1);
+                let is_again = is_known && !is_shared(wait.1);
                 match is.new && is_dropped {
                     true if is_again => Some(HowSwallowed::WaitsAgain),
                     true if is.accepting => Some(HowSwallowed::Accepts),
@@ -117,10 +127,13 @@ impl Cause {
     }
 }
 
-/// Whether a place is one of the standard library, as that of an await by reference
-/// (`(&mut task).await`): many awaits of a program share it.
-fn is_in_std(place: &Location<'_>) -> bool {
-    ["/library/core/src/", "/library/alloc/src/"].iter().any(|part| place.file().contains(part))
+/// Whether many awaits of a program share a place: it is in this crate, in the standard library, as
+/// that of `(&mut task).await`, or in a package from elsewhere, as that of `stream.next().await`.
+fn is_shared(place: &Location<'_>) -> bool {
+    const FOREIGN: [&str; 4] =
+        ["/library/core/src/", "/library/alloc/src/", "/registry/src/", "/git/checkouts/"];
+    let own = file!().trim_end_matches("cause/caught.rs");
+    place.file().starts_with(own) || FOREIGN.iter().any(|part| place.file().contains(part))
 }
 
 /// What a noted wait is.

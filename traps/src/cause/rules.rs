@@ -77,10 +77,11 @@ impl Local {
         Some(cause.why())
     }
 
-    /// The result that [`collect_due`](Self::collect_due) would have, without changes.
+    /// The result that [`collect_due`](Self::collect_due) would have, without changes. It does not
+    /// count as held.
     pub(crate) fn peek_due(&self, task: &TaskRef) -> Option<Interrupted> {
         let query = Query::new(self.step.branch.get());
-        self.find_due(task, &query).map(|(_, cause)| cause.why())
+        self.find_due(task, &query).map(|(_, cause)| cause.why().not_held())
     }
 
     /// Notes that the deadline of a scope has passed ([`WaitPlace::Deadline`]), and notifies the
@@ -146,7 +147,7 @@ pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &
     let report_at = cause.since.saturating_add(graces.report);
     if !cause.is_reported.get() && report_at <= now {
         cause.is_reported.set(true);
-        report(owner.task(), cause);
+        report(local, owner.task(), cause);
     }
     let patience_ends = cause.patience_ends(local);
     if patience_ends.is_some_and(|end| end <= now) {
@@ -205,10 +206,11 @@ fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
 }
 
 /// Reports a body that has not ended some time after the cause.
-fn report(task: &TaskRef, cause: &Cause) {
+fn report(local: &Local, task: &TaskRef, cause: &Cause) {
     let caught = cause.waits_since();
-    // A sub-wait is not the task's last wait.
-    let now = task.last_wait().or(caught.and_then(|(.., last)| last));
+    // The task's last wait may be outside of the owner, and a sub-wait is not the last wait.
+    let now = cause.pending_wait(local).or_else(|| task.last_wait());
+    let now = now.or(caught.and_then(|(.., last)| last));
     let (trap, awaited_at) = match now {
         Some((trap, place)) => (trap.name(), place.to_string()),
         None => ("a foreign future", "(not known)".into()),

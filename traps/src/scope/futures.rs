@@ -482,12 +482,13 @@ fn in_time<F: Future>(
 /// Warns of a dropped output that was the next item of a stream. An interruption ends a generator
 /// by its first `?`, and that item is the only sign of it. Nothing but the name of the body's type
 /// tells that it was one: `Next` or `TryNext` of `futures` and `tokio-stream`, `NextFuture` or
-/// `TryNextFuture` of `futures-lite`.
+/// `TryNextFuture` of `futures-lite`. Receivers of `pikake-sync` go on after an interruption.
 #[cold]
 fn warn_of_lost_item(body: &str, set_at: Option<&'static Location<'static>>) {
     let path = body.split('<').next().unwrap_or_default();
     let name = path.rsplit("::").next().unwrap_or_default();
-    if matches!(name.trim_end_matches("Future"), "Next" | "TryNext") {
+    let is_next = matches!(name.trim_end_matches("Future"), "Next" | "TryNext");
+    if is_next && !body.contains("pikake_sync::") {
         tracing::warn!(
             set_at = set_at.map(tracing::field::display),
             "a timeout has interrupted the next item of a stream, and dropped it: the stream may \
