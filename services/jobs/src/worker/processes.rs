@@ -262,6 +262,8 @@ impl Process {
     /// Kills the process and waits for its end. Dropping the future blocks for as long as a killed
     /// process takes to end.
     async fn kill(mut self) -> Option<ExitStatus> {
+        // An interruption is held until the process has ended.
+        let mut held = None;
         loop {
             let child = self.child.as_mut()?;
             // Fails if the process has ended.
@@ -270,7 +272,7 @@ impl Process {
                 self.child = None;
                 return Some(status);
             }
-            drop(sleep(REAP_PAUSE).await);
+            held = held.or(sleep(REAP_PAUSE).await.err());
         }
     }
 }

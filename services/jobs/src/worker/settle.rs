@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{random, shield, sleep, wall_time};
+use pikake_traps::{Interrupted, random, shield, sleep, wall_time};
 use serde_json::Value;
 
 use crate::broker::outcomes::revoked;
@@ -45,6 +45,30 @@ impl Pauses {
         let pause = self.0;
         self.0 = LONGEST_PAUSE.min(pause * 2);
         pause.mul_f64(0.5 + random::f64() / 2.0)
+    }
+}
+
+/// The pauses between the tries of a call that goes on after an interruption, which is held, as by
+/// any cleanup.
+struct Retries {
+    pauses: Pauses,
+    held: Option<Interrupted>,
+}
+
+impl Retries {
+    const fn new() -> Self {
+        Self { pauses: Pauses::new(), held: None }
+    }
+
+    fn hold(&mut self, why: Interrupted) {
+        self.held.get_or_insert(why);
+    }
+
+    async fn pause(&mut self) {
+        // An interruption means that the worker ends; its grace limits the tries.
+        if let Err(why) = sleep(self.pauses.next()).await {
+            self.hold(why);
+        }
     }
 }
 
@@ -305,12 +329,12 @@ impl Run {
 
     /// Does what follows from an outcome. An error means that the broker has been closed.
     async fn tell_followers(&self, mut actions: VecDeque<Action>) -> Result<(), ()> {
-        let mut pauses = Pauses::new();
+        let mut retries = Retries::new();
         loop {
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
             match shield(carry_out_rest(app, broker, &mut actions)).await {
                 Ok(()) => return Ok(()),
-                Err(error) if is_worth_a_retry(&error) => self.pause(&mut pauses).await,
+                Err(error) if is_worth_a_retry(&error) => retries.pause().await,
                 Err(_) => return Err(()),
             }
         }
@@ -318,12 +342,12 @@ impl Run {
 
     /// Carries out actions; retries for as long as the broker is lost.
     async fn carry_out(&self, actions: &mut VecDeque<Action>) -> Result<(), BrokerError> {
-        let mut pauses = Pauses::new();
+        let mut retries = Retries::new();
         loop {
             // An interrupted publish would be repeated, and the message sent twice.
             let (app, broker) = (&self.worker.app, &*self.worker.broker);
             match shield(carry_out(app, broker, actions)).await {
-                Err(error) if is_worth_a_retry(&error) => self.pause(&mut pauses).await,
+                Err(error) if is_worth_a_retry(&error) => retries.pause().await,
                 done => return done,
             }
         }
@@ -380,11 +404,9 @@ impl Run {
     }
 
     async fn store_wanted(&mut self, mut outcome: Outcome) -> Result<(), Unstored> {
-        let mut pauses = Pauses::new();
+        let mut retries = Retries::new();
         // Why the outcome itself could not be stored.
         let mut refused: Option<String> = None;
-        // Held for as long as this goes on, as by any cleanup.
-        let mut held = Vec::new();
         loop {
             let Some(delivery) = &self.delivery else { return Err(Unstored::Closed) };
             let stored = self.worker.broker.store(&delivery.message, outcome.clone()).await;
@@ -393,12 +415,12 @@ impl Run {
                 (Err(BrokerError::Closed), _) => return Err(Unstored::Closed),
                 (Err(BrokerError::Interrupted(why)), reason) => {
                     // The worker ends; the outcome is stored before that.
-                    held.push(why);
+                    retries.hold(why);
                     refused = reason;
                 }
                 (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
                     refused = reason;
-                    self.pause(&mut pauses).await;
+                    retries.pause().await;
                 }
                 (Err(error), None) => {
                     let reason =
@@ -425,16 +447,16 @@ impl Run {
         let Some(queue) = self.delivery.as_ref().map(|delivery| delivery.queue.as_str()) else {
             return Err(None);
         };
-        let mut pauses = Pauses::new();
+        let mut retries = Retries::new();
         let mut message = message;
         loop {
             // An interrupted publish would be repeated, and the message sent twice.
             let publish = shield(self.worker.broker.publish(queue, message, not_before));
             let Err(error) = publish.await else { return Ok(()) };
             match error.cause {
-                PublishFailure::Broker(BrokerError::Interrupted(_)) => {}
+                PublishFailure::Broker(BrokerError::Interrupted(why)) => retries.hold(why),
                 PublishFailure::Broker(BrokerError::Lost(_) | BrokerError::Io(_))
-                | PublishFailure::Blocked(_) => self.pause(&mut pauses).await,
+                | PublishFailure::Blocked(_) => retries.pause().await,
                 PublishFailure::Broker(BrokerError::Closed) => return Err(None),
                 PublishFailure::Broker(why) => {
                     tracing::warn!(%why, "a job could not be sent again");
@@ -487,15 +509,13 @@ impl Run {
         &'a self,
         mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
     ) -> Result<(), BrokerError> {
-        let mut pauses = Pauses::new();
-        // Held for as long as this goes on, as by any cleanup.
-        let mut held = Vec::new();
+        let mut retries = Retries::new();
         loop {
             match call(self).await {
                 Ok(()) => return Ok(()),
-                Err(BrokerError::Interrupted(why)) => held.push(why),
+                Err(BrokerError::Interrupted(why)) => retries.hold(why),
                 // An unsettled message would stay held, and count against the prefetch.
-                Err(BrokerError::Lost(_) | BrokerError::Io(_)) => self.pause(&mut pauses).await,
+                Err(BrokerError::Lost(_) | BrokerError::Io(_)) => retries.pause().await,
                 Err(error @ (BrokerError::Stale | BrokerError::Closed)) => {
                     tracing::debug!(%error, "a job could not be settled, and will be run again");
                     return Err(error);
@@ -506,10 +526,5 @@ impl Run {
                 }
             }
         }
-    }
-
-    async fn pause(&self, pauses: &mut Pauses) {
-        // An interruption means that the worker ends; its grace limits the retries.
-        drop(sleep(pauses.next()).await);
     }
 }

@@ -8,7 +8,7 @@ use pikake_jobs::{
     App, Broker, BrokerError, Call, JobError, JobId, MemoryStore, Message, OutcomeState,
 };
 use pikake_macros::job;
-use pikake_traps::{sleep, timeout_after};
+use pikake_traps::{elapsed_since, now, sleep, timeout_after};
 
 use crate::meddled::{Asked, Meddled, at_once, lost};
 use crate::{Running, SECOND, add, in_worlds};
@@ -30,12 +30,16 @@ fn refused() -> BrokerError {
     BrokerError::Refused("not for so long".into())
 }
 
-/// It fails, and is cancelled while the broker takes its time over what is told of that.
-async fn cancelled_half_way(is_slow: fn(&Asked<'_>) -> bool, retried: u64) {
+/// It fails, and is cancelled while the broker takes its time over some calls.
+async fn cancelled_half_way(
+    is_slow: fn(&Asked<'_>) -> bool,
+    slow: impl AsyncFn() -> Result<(), BrokerError> + Copy + 'static,
+    retried: u64,
+) {
     let store = MemoryStore::new();
     let app = on(&store, |inner| {
         Meddled::new(inner, move |asked| match is_slow(&asked) {
-            true => Box::pin(async { Ok(sleep(SECOND).await?) }),
+            true => Box::pin(async move { slow().await }),
             false => at_once(Ok(())),
         })
     });
@@ -52,21 +56,37 @@ async fn cancelled_half_way(is_slow: fn(&Asked<'_>) -> bool, retried: u64) {
     assert_eq!((counts.ready, counts.taken, counts.delayed), (0, Some(0), 0));
 }
 
+fn is_retry(asked: &Asked<'_>) -> bool {
+    matches!(asked, Asked::Store(outcome) if outcome.state == OutcomeState::Retry)
+}
+
+async fn takes_a_second() -> Result<(), BrokerError> {
+    Ok(sleep(SECOND).await?)
+}
+
 #[test]
 fn who_is_cancelled_before_it_is_sent_again_is_not_run_again() {
+    in_worlds(async || cancelled_half_way(is_retry, takes_a_second, 0).await);
+}
+
+/// The tries go on after the cancel, and hold the interruption.
+#[test]
+fn who_is_cancelled_while_the_broker_is_lost_is_not_run_again() {
     in_worlds(async || {
-        let is_retry = |asked: &Asked<'_>| match asked {
-            Asked::Store(outcome) => outcome.state == OutcomeState::Retry,
-            _ => false,
+        let begun = now();
+        let is_lost = async move || match elapsed_since(begun) < 4 * SECOND {
+            true => Err(lost()),
+            false => Ok(()),
         };
-        cancelled_half_way(is_retry, 0).await;
+        cancelled_half_way(is_retry, is_lost, 0).await;
     });
 }
 
 #[test]
 fn who_is_cancelled_while_it_is_sent_again_is_not_run_again() {
     in_worlds(async || {
-        cancelled_half_way(|asked| matches!(asked, Asked::Publish(Some(_))), 1).await;
+        let is_sent_again = |asked: &Asked<'_>| matches!(asked, Asked::Publish(Some(_)));
+        cancelled_half_way(is_sent_again, takes_a_second, 1).await;
     });
 }
 
