@@ -249,7 +249,8 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// inside a shield then; [`Duration::MAX`] is no limit.
     ///
     /// The default is `None`. For tests: `#[pikake::test]` has no limit, and the simulator one of
-    /// virtual time.
+    /// virtual time. The owner of a kernel that is [turned](crate::Kernel::turn) asks
+    /// [`Kernel::swallowed`](crate::Kernel::swallowed).
     ///
     /// # Examples
     ///

@@ -109,7 +109,11 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         match self.try_run(future) {
-            Ok(output) => output,
+            Ok(output) => {
+                // By the step in which the main task has ended, say.
+                self.assert_none_swallowed();
+                output
+            }
             Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
             Err(error) => {
                 self.assert_none_swallowed();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::time::ManualClock;
 use pikake::traps::{HowSwallowed, swallowed};
-use pikake::{Kernel, TaskError, shield, sleep, spawn, yield_now};
+use pikake::{Kernel, TaskError, shield, sleep, spawn, timeout_after, yield_now};
 use tracing::field::{Field, Visit};
 
 use crate::support::ms;
@@ -161,4 +161,17 @@ fn kernel_with_a_limit_stops_at_the_first() {
     assert_eq!((swallowed.how, swallowed.after), (HowSwallowed::GoesOn, ms(1_000)));
     kernel.shutdown();
     assert_eq!(kernel.task_count(), 0);
+}
+
+/// The main task ends in the very step in which its timeout's body waits again.
+#[test]
+#[should_panic(expected = "swallowed an interruption")]
+fn run_fails_though_the_main_task_returned() {
+    let builder = Kernel::builder().clock(ManualClock::auto()).cleanup_limit(Some(Duration::MAX));
+    builder.build().unwrap().run(async {
+        let body = async { while sleep(ms(30)).await.is_err() {} };
+        let _ =
+            futures::future::select(Box::pin(timeout_after(ms(10), body)), Box::pin(sleep(ms(10))))
+                .await;
+    });
 }
