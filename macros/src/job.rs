@@ -432,15 +432,18 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         "The job of the function [`{bare}()`](fn@{job}): sends it to a worker, or registers it there."
     );
     Ok(quote! {
-        // Arguments that come from a message are owned, and as many as the message has.
-        #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)]
+        #[allow(
+            clippy::too_many_arguments,
+            clippy::needless_pass_by_value,
+            reason = "arguments of a message are owned, and as many as the message has"
+        )]
         #function
 
         #[doc = #about]
         #[doc = #summary]
         #(#cfgs)*
         #(#deprecated)*
-        #[allow(dead_code, non_camel_case_types)]
+        #[allow(dead_code, non_camel_case_types, reason = "a type with the name of its function")]
         #[derive(::core::fmt::Debug)]
         #vis struct #job {
             _private: (),
@@ -451,7 +454,8 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             deprecated,
             clippy::future_not_send,
             clippy::needless_pass_by_value,
-            clippy::too_many_arguments
+            clippy::too_many_arguments,
+            reason = "the function decides on these"
         )]
         const _: () = {
             use #jobs as __jobs;
@@ -469,7 +473,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
                 /// The job as a worker runs it, for `App::jobs`.
                 #[doc = #summary]
                 #vis const JOB: __jobs::Definition = {
-                    #[allow(unused_mut)]
+                    #[allow(unused_mut, reason = "a job may have no options")]
                     let mut __options = __jobs::JobOptions::DEFAULT;
                     #(#settings)*
                     __jobs::Definition::new(__NAME, __options, #runner)

@@ -56,7 +56,7 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 /// Makes a test of an `async fn`, which runs in a fresh kernel.
 ///
 /// Unlike `main`, the attribute sets no subscriber for `tracing`: a test shares its process with
-/// others. The test fails if a task
+/// others. The test fails if a task of its kernel
 /// [swallows an interruption](https://docs.rs/pikake/latest/pikake/interruption/index.html).
 ///
 /// Options: `name`, as for `main`. The function may return any type that a test may return.
@@ -212,7 +212,7 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 ///
 /// ```compile_fail
 /// #[pikake::job]
-/// async fn no_json() -> std::rc::Rc<std::cell::Cell<fn()>> { unimplemented!() }
+/// async fn no_json() -> fn() { || () }
 /// ```
 ///
 /// ```compile_fail

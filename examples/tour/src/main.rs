@@ -1,9 +1,9 @@
 //! A first look at pikake: a bank with two accounts, and a bug in it.
 //!
 //! The program runs a transfer under a deadline, and the transfer undoes itself. Then it runs two
-//! transfers on this machine, which hardly ever fails. At last it runs the same two in the
-//! simulator, with one seed after another, until they hang. The report names the locks and their
-//! holders.
+//! transfers on this machine, where the bug hardly ever shows. Finally, it runs the same transfers
+//! in the simulator, with one seed after another, until they hang. The report names the locks and
+//! their holders.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -84,6 +84,8 @@ fn a_warning_names_a_deadline_around_the_next_item() {
             deadline(ms(40)).await;
             let _ = timed(ms(10), numbers(2).next()).await;
             let _ = timeout_after(ms(10), sleep(ms(20))).await;
+            let (_sender, mut receiver) = mpsc::bounded::<u32>(1);
+            let _ = timeout_after(ms(10), receiver.next()).await;
             lines.push(line!() + 1);
             let late = ignore_after(ms(10), numbers(2).try_next()).await;
             assert!(late.is_none());

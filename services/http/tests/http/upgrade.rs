@@ -465,8 +465,8 @@ async fn upgrade_during_a_shutdown_lasts_until_the_soft_deadline() {
     assert_eq!((report.upgrades_interrupted(), report.upgrades_dropped()), (2, 0), "{report}");
 }
 
-/// The handler of the request is interrupted, and accepts all the same: the upgrade is told at once
-/// what its request was told.
+/// The handler accepts the upgrade after it was interrupted. So the upgrade is interrupted at its
+/// begin, for the same reason.
 #[pikake::sim(seeds = 5)]
 async fn upgrade_after_the_soft_deadline_says_goodbye_at_once() {
     let site = site(10).await;
