@@ -18,8 +18,8 @@ use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 /// Searches an error of any type and all its sources: an [`Interrupted`] itself, an [`io::Error`],
 /// an error that has one of these as its source. A boxed error is passed as `&*error`, an
 /// `anyhow::Error` as `error.as_ref()`. An error that stands for an [`io::Error`] without having it
-/// as a source, as `#[error(transparent)]` of `thiserror` makes it, hides the interruption: pass the
-/// [`io::Error`] inside. The cancel of a task that was joined is no interruption of
+/// as a source, as `#[error(transparent)]` of `thiserror` makes it, hides the interruption: pass
+/// the [`io::Error`] inside. The cancel of a task that was joined is no interruption of
 /// the joiner: an error made from [`TaskError::Cancelled`] has none.
 ///
 /// # Examples

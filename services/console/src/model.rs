@@ -133,8 +133,8 @@ pub struct Task {
     pub bytes: u64,
     /// The reason for which the task was asked to end.
     pub cancelled: Option<String>,
-    /// The place that caught the interruption, and the waits since. `None` until a wait has returned
-    /// the interruption.
+    /// The place that caught the interruption, and the waits since. `None` until a wait has
+    /// returned the interruption.
     pub goes_on: Option<GoesOn>,
     /// The waits of the task. A request for tasks without waits gives the last one only, without
     /// what it is for.
