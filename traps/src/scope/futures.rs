@@ -488,7 +488,7 @@ fn warn_of_lost_item(body: &str, set_at: Option<&'static Location<'static>>) {
     let path = body.split('<').next().unwrap_or_default();
     let name = path.rsplit("::").next().unwrap_or_default();
     let is_next = matches!(name.trim_end_matches("Future"), "Next" | "TryNext");
-    if is_next && !body.contains("pikake_sync::") {
+    if is_next && !body.contains("pikake_sync") {
         tracing::warn!(
             set_at = set_at.map(tracing::field::display),
             "a timeout has interrupted the next item of a stream, and dropped it: the stream may \
