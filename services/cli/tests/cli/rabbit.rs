@@ -145,8 +145,10 @@ fn classic_queue_of_celery_is_used_unchanged() {
         place.pikake(&["send", "add", "2", "3", "--queue", "celery"]);
         place.pikake(&["send", "add", "2", "3", "--queue", "celery", "--countdown", "600"]);
     }
-    let counts = place.counts("celery");
-    assert_eq!((&counts["ready"], &counts["delayed"]), (&json!(2), &json!(2)), "{counts}");
+    wait_for("the jobs", || {
+        let counts = place.counts("celery");
+        (&counts["ready"], &counts["delayed"]) == (&json!(2), &json!(2))
+    });
     assert_eq!(place.pikake(&["purge", "celery", "--yes"]), "removed from celery: 4 jobs");
     let list = format!("list_queues -p {host} name type durable");
     let kinds = control(&rabbit, &list);
