@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use pikake_traps::{Closed, Interrupted, ResourceBusy, TaskError};
+use pikake_traps::{Closed, Interrupted, ResourceBusy};
 
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -17,10 +17,8 @@ use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 ///
 /// Searches an error of any type and all its sources: an [`Interrupted`] itself, an [`io::Error`],
 /// an error that has one of these as its source. A boxed error is passed as `&*error`, an
-/// `anyhow::Error` as `error.as_ref()`. An error that stands for an [`io::Error`] without having it
-/// as a source, as `#[error(transparent)]` of `thiserror` makes it, hides the interruption: pass
-/// the [`io::Error`] inside. The cancel of a task that was joined is no interruption of
-/// the joiner: an error made from [`TaskError::Cancelled`] has none.
+/// `anyhow::Error` as `error.as_ref()`. The cancel of a task that was joined is no interruption of
+/// the joiner: an error made from [`TaskError::Cancelled`](pikake_traps::TaskError) has none.
 ///
 /// # Examples
 ///
@@ -60,9 +58,6 @@ pub fn interruption<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Interrup
     loop {
         if let Some(interrupted) = at.downcast_ref() {
             return Some(interrupted);
-        }
-        if let Some(TaskError::Cancelled(_)) = at.downcast_ref() {
-            return None;
         }
         // `io::Error::source` skips the payload and returns the payload's source.
         at = match at.downcast_ref::<io::Error>() {
@@ -311,10 +306,9 @@ impl Error for InContext {
 /// assert_eq!(error.to_string(), "open shop.db: entity not found");
 /// ```
 pub fn in_context(source: io::Error, what: impl FnOnce() -> String) -> io::Error {
-    let is_local = source.get_ref().is_some_and(|inside| {
-        inside.is::<Interrupted>() || inside.is::<Closed>() || inside.is::<ResourceBusy>()
-    });
-    if is_local {
+    let is_local =
+        source.get_ref().is_some_and(|inside| inside.is::<Closed>() || inside.is::<ResourceBusy>());
+    if is_local || interruption(&source).is_some() {
         return source;
     }
     let kind = source.kind();

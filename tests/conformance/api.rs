@@ -41,6 +41,12 @@ pub(crate) trait Api: Sized + 'static {
         grace: Option<Duration>,
         body: F,
     ) -> impl Future<Output = Timed<F::Output>>;
+    /// As `timed`, but drops a late output.
+    fn timeout_after<F: Future>(
+        length: Duration,
+        grace: Option<Duration>,
+        body: F,
+    ) -> impl Future<Output = Option<F::Output>>;
     fn shield<F: Future>(body: F) -> impl Future<Output = F::Output>;
     fn check_interrupt() -> Result<(), Self::Interrupted>;
     fn pending_interrupt() -> Option<Self::Interrupted>;
@@ -126,6 +132,19 @@ macro_rules! calls {
                 None => scope.await,
             };
             (timed.output, timed.expired, timed.late)
+        }
+
+        async fn timeout_after<F: Future>(
+            length: Duration,
+            grace: Option<Duration>,
+            body: F,
+        ) -> Option<F::Output> {
+            let scope = $system::timeout_after(length, body);
+            let in_time = match grace {
+                Some(grace) => scope.grace(grace).await,
+                None => scope.await,
+            };
+            in_time.ok()
         }
 
         fn shield<F: Future>(body: F) -> impl Future<Output = F::Output> {

@@ -6,14 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use super::pikake::traps::{WaitQueue, park};
+use super::pikake::traps::{WaitQueue, elapse, park};
 use super::pikake::{
     check_interrupt, current, future_wait, pending_interrupt, shield, sleep, spawn, timed,
     timeout_after, yield_now,
 };
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{Either, LocalBoxFuture, select};
+use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::runner::{Runner, World, describe, ms, next_step, on_every_kernel, poll_once};
 
@@ -518,6 +519,108 @@ fn a_yield_after_its_step_is_not_interrupted<R: Runner>() {
     assert_eq!(events, ["5 cancelled: stop", "5 ok"]);
 }
 
+/// A loop of attempts is cancelled while an attempt that was too slow cleans up. The attempt passes
+/// the cancel on, and its timeout drops it.
+fn a_cancel_that_a_timeout_drops_is_due_again<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let attempt = async || {
+                    if let Err(why) = sleep(ms(100)).await {
+                        sleep(ms(50)).await?; // rolls back
+                        return Err(why);
+                    }
+                    Ok(())
+                };
+                loop {
+                    world.note(format_args!("{:?}", timeout_after(ms(10), attempt()).await));
+                    if let Err(why) = sleep(ms(10)).await {
+                        world.note(why);
+                        break world.note(describe(sleep(ms(1)).await));
+                    }
+                }
+            }
+        });
+        sleep(ms(30)).await.unwrap();
+        task.cancel().await.unwrap();
+    });
+    assert_eq!(events, ["30 Err(TimedOut)", "30 cancelled", "31 ok"]);
+}
+
+/// Each branch had the cancel, one of them outside of the timeout that drops it.
+fn a_cancel_that_a_timeout_drops_in_one_branch_is_not_repeated<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let timed_out = timeout_after(ms(10), async {
+                    drop(sleep(ms(100)).await);
+                    sleep(ms(100)).await
+                });
+                let cleans_up = async {
+                    let why = sleep(ms(100)).await;
+                    world.note(describe(sleep(ms(5)).await));
+                    world.note(describe(why));
+                };
+                world.note(format_args!("{:?}", futures::join!(timed_out, cleans_up).0));
+                world.note(describe(sleep(ms(1)).await));
+            }
+        });
+        sleep(ms(30)).await.unwrap();
+        task.cancel().await.unwrap();
+    });
+    assert_eq!(events, ["35 ok", "35 cancelled", "35 Err(TimedOut)", "36 ok"]);
+}
+
+/// A deadline in the place of the cancel, in a set, which polls the wait that began meanwhile.
+fn a_deadline_that_a_timeout_drops_interrupts_a_parked_wait<R: Runner>() {
+    let events = R::run(async |world| {
+        let (world, queue) = (&world, WaitQueue::new());
+        let outer = timed(ms(30), async {
+            let attempt = async {
+                let limited = timeout_after(ms(10), async {
+                    drop(sleep(ms(100)).await);
+                    drop(sleep(ms(100)).await);
+                    sleep(ms(5)).await
+                });
+                world.note(format_args!("{:?}", limited.await));
+                let _ = foreign::<()>().await;
+            };
+            let parks = async {
+                elapse(ms(32)).await;
+                world.note(describe(park(&queue).await));
+            };
+            let mut set: FuturesUnordered<LocalBoxFuture<'_, ()>> = FuturesUnordered::new();
+            set.push(Box::pin(attempt));
+            set.push(Box::pin(parks));
+            set.next().await;
+        });
+        world.note(outer.await.expired);
+    });
+    assert_eq!(events, ["35 Err(TimedOut)", "35 a deadline passed", "35 true"]);
+}
+
+/// `timed` gives its caller the cancel.
+fn a_cancel_in_a_late_output_is_not_repeated<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let late = timed(ms(10), async {
+                    drop(sleep(ms(100)).await);
+                    sleep(ms(100)).await
+                });
+                world.note(describe(late.await.output.unwrap()));
+                world.note(describe(sleep(ms(1)).await));
+            }
+        });
+        sleep(ms(30)).await.unwrap();
+        task.cancel().await.unwrap();
+    });
+    assert_eq!(events, ["30 cancelled", "31 ok"]);
+}
+
 on_every_kernel! {
     in_order {
         a_select_loses_no_deadline_with_a_branch
@@ -543,5 +646,9 @@ on_every_kernel! {
         a_yield_in_its_step_is_not_interrupted
         every_event_beats_a_cancel_before_the_step
         a_yield_after_its_step_is_not_interrupted
+        a_cancel_that_a_timeout_drops_is_due_again
+        a_cancel_that_a_timeout_drops_in_one_branch_is_not_repeated
+        a_deadline_that_a_timeout_drops_interrupts_a_parked_wait
+        a_cancel_in_a_late_output_is_not_repeated
     }
 }

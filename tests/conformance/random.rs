@@ -51,6 +51,8 @@ enum Op {
     Never(bool),
     /// A deadline, perhaps with a grace.
     Timed(u64, Option<u64>, Block),
+    /// The same, but a late output is dropped.
+    Timeout(u64, Option<u64>, Block),
     Shield(Block),
     /// A task that begins later, or at once.
     Spawn(bool, Block),
@@ -137,6 +139,8 @@ fn op(whom: For) -> BoxedStrategy<Op> {
             let nested = prop_oneof![
                 4 => (time(), prop::option::weighted(0.2, time()), block())
                     .prop_map(|(limit, grace, block)| Op::Timed(limit, grace, block)),
+                2 => (time(), prop::option::weighted(0.2, time()), block())
+                    .prop_map(|(limit, grace, block)| Op::Timeout(limit, grace, block)),
                 2 => block().prop_map(Op::Shield),
                 4 => (any::<bool>(), block())
                     .prop_map(|(is_eager, block)| Op::Spawn(is_eager, block)),
@@ -304,6 +308,13 @@ async fn execute<A: Api>(actor: &Rc<Actor<A>>, op: Op) -> Result<(), A::Interrup
             let (output, expired, late) = A::timed(ms(limit), grace, run(block)).await;
             actor.note(format_args!("{expired} late {late:?}"));
             output.unwrap_or(Ok(()))?;
+        }
+        Op::Timeout(limit, grace, block) => {
+            let grace = grace.map(|grace| ms(grace) + out_of_step(shared));
+            match A::timeout_after(ms(limit), grace, run(block)).await {
+                Some(in_time) => in_time?,
+                None => actor.note("timed out"),
+            }
         }
         Op::Shield(block) => A::shield(run(block)).await?,
         Op::Spawn(is_eager, block) => {

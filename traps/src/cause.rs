@@ -31,6 +31,13 @@
 //! an older wait is polled, when a new wait parks, and with the step. A shield that ends leaves the
 //! moment at which it was opened, so causes that came up meanwhile are due to its branch.
 //!
+//! # Causes that were lost
+//!
+//! A timeout drops the late output of its body, and so may drop what a wait inside has returned of
+//! an outer cause. Each cause keeps the scopes that contain all waits that returned it. If such a
+//! scope drops its output, the mark goes, and the owner is polled as when the cause came up
+//! (`Local::take_back_lost`).
+//!
 //! `rules.rs` applies the rule to the scopes and the task that are polled, and decides which bodies
 //! are dropped. `caught.rs` watches what a task does after a poll has returned a cause.
 
@@ -103,8 +110,14 @@ pub(crate) struct Cause {
 /// interrupts.
 const PLACES_BEFORE: usize = 3;
 
+/// The number of scopes that a cause keeps of those around the waits that returned it.
+const SCOPES: usize = 4;
+
 /// The state of a cause that a poll has returned.
 struct Caught {
+    /// The scopes inside the owner that contain each wait that returned the cause, by the moments
+    /// at which they were opened, the outermost first.
+    inside: [Option<u64>; SCOPES],
     /// The place of the last wait that returned the cause.
     place: &'static Location<'static>,
     /// The places of the waits before, each once. In an array, since a scope that never has a cause

@@ -121,17 +121,18 @@ impl std::error::Error for Interrupted {}
 ///
 /// A deadline becomes the kind `TimedOut`, a cancel `Other`. The kind is never
 /// [`std::io::ErrorKind::Interrupted`], because the standard library and other crates retry on that
-/// one. The [`Interrupted`] is the error's payload, for `error.get_ref()` and `downcast_ref`.
+/// one. The [`Interrupted`] is the [source](std::error::Error::source) of the error, also of one
+/// that passes its sources on, as `#[error(transparent)]` of `thiserror` does.
 ///
 /// # Examples
 ///
 /// ```
 /// use pikake::Interrupted;
-/// use std::io;
+/// use std::{error::Error, io};
 ///
 /// let error = io::Error::from(Interrupted::cancelled("stop"));
 /// assert_eq!(error.kind(), io::ErrorKind::Other);
-/// let inside = error.get_ref().and_then(|e| e.downcast_ref::<Interrupted>());
+/// let inside = error.source().and_then(|e| e.downcast_ref::<Interrupted>());
 /// assert_eq!(inside.and_then(Interrupted::reason), Some("stop"));
 /// ```
 impl From<Interrupted> for std::io::Error {
@@ -141,7 +142,29 @@ impl From<Interrupted> for std::io::Error {
         } else {
             std::io::ErrorKind::Other
         };
-        Self::new(kind, interrupted)
+        Self::new(kind, InIoError(interrupted))
+    }
+}
+
+/// The payload of an I/O error. [`std::io::Error::source`] is the source of the payload, and not
+/// the payload.
+struct InIoError(Interrupted);
+
+impl fmt::Debug for InIoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for InIoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for InIoError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
     }
 }
 
@@ -290,8 +313,9 @@ impl fmt::Display for TaskError {
 impl std::error::Error for TaskError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Cancelled(why) | Self::Interrupted(why) => Some(why),
-            Self::Panicked(_) | Self::Stopped => None,
+            Self::Interrupted(why) => Some(why),
+            // A cancel of another task is no interruption of the one that has this error.
+            Self::Cancelled(_) | Self::Panicked(_) | Self::Stopped => None,
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Frame {
     /// The task for which the timer is armed, or which is flagged; only compared. A timer keeps its
     /// task, so no other task has the address meanwhile.
     task: Cell<Option<NonNull<Header>>>,
-    node: Cell<SubWait>,
+    pub(crate) node: Cell<SubWait>,
     /// The moment of a shield's last pending poll.
     stamp: Cell<u64>,
     /// The passed deadline, once a poll has found that it passed.

@@ -480,6 +480,22 @@ fn interruption_is_found_in_an_error_of_any_type() {
         }
     }
 
+    /// As `#[error(transparent)]` of `thiserror` makes it.
+    #[derive(Debug)]
+    struct Transparent(io::Error);
+
+    impl fmt::Display for Transparent {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl Error for Transparent {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.0.source()
+        }
+    }
+
     fn reason<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
         interruption(error).and_then(Interrupted::reason)
     }
@@ -490,7 +506,10 @@ fn interruption_is_found_in_an_error_of_any_type() {
     assert_eq!(reason(&own), Some("stop"));
     assert_eq!(reason(&Failed(io::Error::other(own).into())), Some("stop"));
     assert_eq!(reason(&Failed(TaskError::Interrupted(stop.clone()).into())), Some("stop"));
+    assert_eq!(reason(&Transparent(stop.clone().into())), Some("stop"));
+    assert_eq!(reason(&Transparent(TaskError::Interrupted(stop.clone()).into())), Some("stop"));
     // A task that was joined ended by it, and not the joiner.
-    assert_eq!(reason(&Failed(TaskError::Cancelled(stop).into())), None);
+    assert_eq!(reason(&Failed(TaskError::Cancelled(stop.clone()).into())), None);
+    assert_eq!(reason(&Transparent(io::Error::other(TaskError::Cancelled(stop)))), None);
     assert_eq!(reason(&Failed("another".into())), None);
 }

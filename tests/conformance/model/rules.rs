@@ -25,6 +25,9 @@ const FOREIGN_GRACE_MS: u64 = 1_000;
 /// The number of places that a cause keeps: the last ones that returned it.
 const PLACES: usize = 4;
 
+/// The number of scopes that a cause keeps: the outermost ones around the waits that returned it.
+const SCOPES: usize = 4;
+
 /// How many steps may go on, one inside the other.
 const STEPS_AT_ONCE: usize = 8;
 
@@ -95,6 +98,8 @@ pub(super) struct Cause {
     is_returned: bool,
     /// The last places that returned the cause, each once.
     caught_at: Vec<At>,
+    /// The scopes inside the owner, the outermost first, in which all these waits were.
+    returned_inside: Vec<Number>,
     /// The number of waits that the owner has begun since, outside of shields.
     waits: u64,
     /// When the owner's own grace ends.
@@ -296,12 +301,38 @@ impl State {
     fn give(&mut self, owner: Number, seen: Option<Seen>, at: At) -> Interrupted {
         let floor = self.region(owner).opened + 1;
         self.step.branch = seen.map(|seen| Seen { floor, ..seen });
+        let around = self.owners().into_iter().map(|region| region.number);
+        let mut scopes: Vec<_> = around.take_while(|scope| *scope != owner).collect();
+        scopes.reverse();
+        scopes.truncate(SCOPES);
         let cause = self.cause_mut(owner);
+        if cause.is_returned {
+            let both = scopes.iter().zip(&cause.returned_inside);
+            let same = both.take_while(|(now, before)| now == before).count();
+            scopes.truncate(same);
+        }
+        cause.returned_inside = scopes;
         cause.is_returned = true;
         cause.caught_at.retain(|before| *before != at);
         cause.caught_at.insert(0, at);
         cause.caught_at.truncate(PLACES);
         cause.why.clone()
+    }
+
+    /// Makes the causes due again that a scope, which has ended, has dropped with the output of its
+    /// body.
+    pub(super) fn take_back(&mut self, scope: Number) {
+        let owners: Vec<Number> = self.owners().iter().map(|owner| owner.number).collect();
+        for owner in owners {
+            let Some(cause) = &mut self.region_mut(owner).cause else { continue };
+            if cause.returned_inside.contains(&scope) {
+                cause.returned_inside.clear();
+                cause.caught_at.clear();
+                (cause.is_returned, cause.waits) = (false, 0);
+                self.poll_soon(owner);
+                self.wake_sub_waits(owner);
+            }
+        }
     }
 
     /// Counts a wait that begins at a place for all owners around it whose cause was returned.
@@ -560,6 +591,7 @@ impl State {
             number,
             is_returned: false,
             caught_at: Vec::new(),
+            returned_inside: Vec::new(),
             waits: 0,
             grace_ends: grace.map(|grace| now.saturating_add(grace)),
             foreign_ends: None,

@@ -83,6 +83,12 @@ impl<F: Future> Scoped<F> {
         };
         Poll::Ready(Timed { output, expired, late: Duration::from_nanos(late) })
     }
+
+    /// After the end of the region: its body's output was dropped.
+    fn take_back_lost(&self) {
+        let region = self.open.as_ref().expect("polled").0;
+        with(|state| state.take_back(region));
+    }
 }
 
 /// The future of [`timed`].
@@ -113,7 +119,11 @@ impl<F: Future> Future for TimedFuture<F> {
             let deadline = with(|state| state.now.saturating_add(length));
             Kind::Scope { deadline, grace }
         };
-        self.scoped.poll(kind, cx)
+        let polled = self.scoped.poll(kind, cx);
+        if matches!(polled, Poll::Ready(Timed { output: None, .. })) {
+            self.scoped.take_back_lost();
+        }
+        polled
     }
 }
 
@@ -138,7 +148,13 @@ impl<F: Future> Future for Timeout<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(|timed| match timed.output {
             Some(output) if !timed.expired => Ok(output),
-            _ => Err(TimedOut),
+            late => {
+                if late.is_some() {
+                    drop(late);
+                    self.0.scoped.take_back_lost();
+                }
+                Err(TimedOut)
+            }
         })
     }
 }

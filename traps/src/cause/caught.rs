@@ -17,7 +17,7 @@ use std::panic::Location;
 
 use pikake_time::Ticks;
 
-use super::{Caught, Cause, PLACES_BEFORE};
+use super::{Caught, Cause, PLACES_BEFORE, SCOPES};
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
 use crate::door;
@@ -26,10 +26,16 @@ use crate::local::Local;
 use crate::swallowed::{GoesOn, HowSwallowed, Swallowed};
 
 impl Cause {
-    /// Notes that the wait at a place returns the cause.
-    pub(super) fn note_returned(&self, place: &'static Location<'static>, now: Ticks) {
+    /// Notes that the wait at a place, inside these scopes of the owner, returns the cause.
+    pub(super) fn note_returned(
+        &self,
+        place: &'static Location<'static>,
+        now: Ticks,
+        inside: [Option<u64>; SCOPES],
+    ) {
         let mut caught = self.caught.borrow_mut();
         let new = || Caught {
+            inside,
             place,
             places_before: [None; PLACES_BEFORE],
             since: now,
@@ -37,12 +43,26 @@ impl Cause {
             last: None,
         };
         let caught = caught.get_or_insert_with(new);
+        let differs = caught.inside.iter().zip(inside).position(|(before, now)| *before != now);
+        caught.inside[differs.unwrap_or(SCOPES)..].fill(None);
         if caught.place != place {
             let before = &mut caught.places_before;
             let known = before.iter().position(|known| *known == Some(place));
             before[..=known.unwrap_or(PLACES_BEFORE - 1)].rotate_right(1);
             before[0] = Some(std::mem::replace(&mut caught.place, place));
         }
+    }
+
+    /// Notes that a scope has dropped what its body returned, after a wait inside had returned the
+    /// scope's own cause or the body was dropped. Returns whether that took this cause, too: all
+    /// waits that have returned it were inside the scope. The cause is due again then.
+    pub(super) fn take_back(&self, scope: u64) -> bool {
+        let mut caught = self.caught.borrow_mut();
+        let is_lost = caught.as_ref().is_some_and(|caught| caught.inside.contains(&Some(scope)));
+        if is_lost {
+            *caught = None;
+        }
+        is_lost
     }
 
     /// The last place that returned the cause, the number of waits since, and the last of these.

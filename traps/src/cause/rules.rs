@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use pikake_time::Ticks;
 
-use super::{Branch, Cause, Query};
+use super::{Branch, Cause, Query, SCOPES};
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, SubWait};
 use crate::door;
@@ -45,20 +45,22 @@ impl Local {
     /// The cause that is due to a wait in the current scope, and the moment at which its owner was
     /// opened.
     fn find_due<'a>(&'a self, task: &'a TaskRef, query: &Query) -> Option<(u64, &'a Cause)> {
-        self.causes_around(task).filter(|(opened, cause)| cause.is_due(*opened, query)).last()
+        let causes = self.causes_around(task);
+        let causes = causes.map(|(owner, cause)| (owner.map_or(0, Frame::opened), cause));
+        causes.filter(|(opened, cause)| cause.is_due(*opened, query)).last()
     }
 
-    /// The causes of the owners around the current scope, from the inside out and up to a shield,
-    /// each with the moment at which its owner was opened.
+    /// The causes of the owners around the current poll, from the inside out and up to a shield,
+    /// each with its owner; without a scope it is the task.
     pub(super) fn causes_around<'a>(
         &'a self,
         task: &'a TaskRef,
-    ) -> impl Iterator<Item = (u64, &'a Cause)> {
+    ) -> impl Iterator<Item = (Option<&'a Frame>, &'a Cause)> {
         let scopes = || successors(self.step.innermost(), |scope| scope.parent());
         let open = scopes().take_while(|scope| !scope.is_shield());
-        let causes = open.filter_map(|scope| Some((scope.opened(), scope.cause()?)));
+        let causes = open.filter_map(|scope| Some((Some(scope), scope.cause()?)));
         let own = task.cause().filter(|_| !scopes().any(Frame::is_shield));
-        causes.chain(own.map(|cause| (0, cause)))
+        causes.chain(own.map(|cause| (None, cause)))
     }
 
     /// The interruption that is due to the wait at a place, which must return it. Marks the cause
@@ -71,10 +73,42 @@ impl Local {
         place: &'static Location<'static>,
     ) -> Option<Interrupted> {
         let (opened, cause) = self.find_due(task, query)?;
-        cause.note_returned(place, self.kernel().now());
+        cause.note_returned(place, self.kernel().now(), self.scopes_inside(opened));
         let raised = query.branch.map(|branch| Branch { floor: opened + 1, ..branch });
         self.step.branch.set(raised);
         Some(cause.why())
+    }
+
+    /// The outermost scopes around the current poll that are inside an owner which was opened at
+    /// this moment.
+    fn scopes_inside(&self, owner: u64) -> [Option<u64>; SCOPES] {
+        let scopes = successors(self.step.innermost(), |scope| scope.parent());
+        let mut inside = [None; SCOPES];
+        for scope in scopes.take_while(|scope| scope.opened() != owner) {
+            inside.rotate_right(1);
+            inside[0] = Some(scope.opened());
+        }
+        inside
+    }
+
+    /// Makes the causes due again that an ended scope has lost with its body's output.
+    #[cold]
+    pub(crate) fn take_back_lost(&self, task: &TaskRef, scope: u64) {
+        for (owner, cause) in self.causes_around(task) {
+            if cause.take_back(scope) {
+                self.poll_soon(task, owner.map(|owner| owner.node.get()));
+            }
+        }
+        self.call_wakers();
+    }
+
+    /// Notifies an owner that has a cause, a scope by its node or the task, and the sub-waits
+    /// inside.
+    fn poll_soon(&self, task: &TaskRef, scope: Option<SubWait>) {
+        self.notify(&Waiter::uncounted(task, scope.unwrap_or(SubWait::NONE)));
+        if scope.is_none_or(|node| !node.is_none()) {
+            self.wakers.add(self.sub_waits().take_wakers(task, scope));
+        }
     }
 
     /// The result that [`collect_due`](Self::collect_due) would have, without changes. It does not
@@ -90,11 +124,7 @@ impl Local {
     pub fn deadline_passed(&self, waiter: &Waiter) -> u64 {
         let number = self.moments.next();
         add_cause(waiter.task());
-        self.notify(waiter);
-        if !waiter.sub_wait().is_none() {
-            let inside = self.sub_waits().take_wakers(waiter.task(), Some(waiter.sub_wait()));
-            self.wakers.add(inside);
-        }
+        self.poll_soon(waiter.task(), Some(waiter.sub_wait()));
         number
     }
 }
@@ -273,9 +303,7 @@ impl TaskRef {
             let reason = reason.not_held();
             self.set_cause(Cause::new(local.moments.next(), reason, now, grace_ends));
             add_cause(self);
-            local.make_ready(self);
-            let inside = local.sub_waits().take_wakers(self, None);
-            local.wakers.add(inside);
+            local.poll_soon(self, None);
             local.call_wakers();
         });
     }

@@ -53,8 +53,9 @@ use crate::wait::Until;
 ///
 /// # Cancellation
 ///
-/// Interruptions of the task and of outer scopes arrive inside the future. The drop of this call
-/// drops the future.
+/// Interruptions of the task and of outer scopes arrive inside the future. If the call reports
+/// `TimedOut` and drops one of these with the late output, the next wait returns it. The drop of
+/// this call drops the future.
 ///
 /// # Errors
 ///

@@ -473,10 +473,21 @@ fn in_time<F: Future>(
     output: Option<F::Output>,
     expired: bool,
 ) -> Option<F::Output> {
-    if expired && output.is_some() {
+    if !expired {
+        return output;
+    }
+    if output.is_some() {
         warn_of_lost_item(type_name::<F>(), scoped.frame.set_at);
     }
-    output.filter(|_| !expired)
+    drop(output);
+    take_back_lost(&scoped.frame);
+    None
+}
+
+/// Takes the interruptions back that were lost with the output of an ended scope.
+#[cold]
+fn take_back_lost(frame: &Frame) {
+    door::try_with_task(|local, task| local.take_back_lost(task, frame.opened()));
 }
 
 /// Warns of a dropped output that was the next item of a stream. An interruption ends a generator
@@ -510,7 +521,10 @@ scoped_futures! {
         in_time(scoped, output, expired).ok_or(TimedOut)
     };
     /// The future of [`timed`](crate::timed).
-    TimedFuture => Timed<F::Output>, |scoped: Pin<&mut Scoped<F>>, output, expired| {
+    TimedFuture => Timed<F::Output>, |scoped: Pin<&mut Scoped<F>>, output: Option<_>, expired| {
+        if output.is_none() {
+            take_back_lost(&scoped.frame);
+        }
         Timed { output, expired, late: scoped.frame.lateness() }
     };
     /// The future of [`ignore_after`](crate::ignore_after).
