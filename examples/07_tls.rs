@@ -32,7 +32,7 @@ async fn shout(stream: TcpStream, acceptor: TlsAcceptor, closing: Closing) -> io
     let stream = acceptor.accept(stream).await?;
     let reader = BufReader::new(&stream).limit(LONGEST_LINE);
     while !closing.has_begun() {
-        match reader.read_line().await {
+        match reader.next_line().await {
             Ok(Some(line)) => {
                 let answer = format!("{}\n", line.to_uppercase());
                 stream.write_all(answer.as_bytes()).await?;
@@ -80,7 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let stream = connect(&connector, port).await?;
     stream.write_all(b"hello\n").await?;
-    let line = BufReader::new(&stream).read_line().await?.unwrap_or_default();
+    let line = BufReader::new(&stream).next_line().await?.unwrap_or_default();
     let protocol = String::from_utf8(stream.alpn_protocol().unwrap_or_default())?;
     println!("client: {line} over {protocol}");
     stream.finish().await?;
@@ -94,10 +94,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The server has to have seen it.
     stream.write_all(b"are you there?\n").await?;
     let reader = BufReader::new(&stream);
-    reader.read_line().await?;
+    reader.next_line().await?;
     sleep(Duration::from_millis(1)).await?;
     closing.begin();
-    let line = reader.read_line().await?.unwrap_or_default();
+    let line = reader.next_line().await?.unwrap_or_default();
     println!("client: told to go: {line}");
     println!("server: {}", server.await??);
     Ok(())

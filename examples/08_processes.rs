@@ -46,7 +46,7 @@ async fn pipeline() -> io::Result<()> {
     drop(fruit);
     let lines = BufReader::new(uniq.stdout.take().expect("it is piped"));
     let mut sorted = Vec::new();
-    while let Some(line) = lines.read_line().await? {
+    while let Some(line) = lines.next_line().await? {
         sorted.push(line);
     }
     sort.wait().await?;

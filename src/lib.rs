@@ -45,7 +45,7 @@
 //! /// Answers each line with the same line.
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
 //!     let stream = BufReader::new(stream);
-//!     while let Some(line) = stream.read_line().await? {
+//!     while let Some(line) = stream.next_line().await? {
 //!         stream.write_all(format!("{line}\n").as_bytes()).await?;
 //!     }
 //!     Ok(())
@@ -70,7 +70,7 @@
 //!
 //! # async fn echo(stream: TcpStream) -> std::io::Result<()> {
 //! #     let stream = BufReader::new(stream);
-//! #     while let Some(line) = stream.read_line().await? {
+//! #     while let Some(line) = stream.next_line().await? {
 //! #         stream.write_all(format!("{line}\n").as_bytes()).await?;
 //! #     }
 //! #     Ok(())
@@ -84,7 +84,7 @@
 //!     sim.client("client", || async {
 //!         let stream = BufReader::new(TcpStream::connect("server:7000").await?);
 //!         stream.write_all(b"hello\n").await?;
-//!         assert_eq!(stream.read_line().await?.as_deref(), Some("hello"));
+//!         assert_eq!(stream.next_line().await?.as_deref(), Some("hello"));
 //!         Ok::<_, std::io::Error>(())
 //!     });
 //! });
@@ -266,6 +266,19 @@ pub mod jobs {
 #[doc(inline)]
 pub use pikake_net as net;
 
+/// Byte streams: the traits, buffers and copies of [`net`], and the standard streams of [`stdio`],
+/// at the path where tokio and the standard library have theirs.
+///
+/// The traits [`Read`](io::Read) and [`Write`](io::Write) take `&self` and are implemented by all
+/// streams here. With the feature `io-traits`, the streams of [`net`] have the traits of tokio and
+/// of futures as well.
+pub mod io {
+    #[doc(no_inline)]
+    pub use pikake_net::{BufReader, BufWriter, Lines, Read, Write, copy, copy_bidirectional};
+    #[doc(no_inline)]
+    pub use pikake_os::stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
+}
+
 #[cfg(feature = "jobs-amqp")]
 #[doc(inline)]
 pub use pikake_amqp as amqp;
@@ -332,13 +345,16 @@ pub use pikake_sync as sync;
 /// # .unwrap();
 /// ```
 pub mod time {
-    pub use pikake_task::{Interval, MissedTicks, interval, interval_at};
+    pub use std::time::Duration;
+
+    pub use pikake_task::{Interval, MissedTickBehavior, interval, interval_at};
     pub use pikake_time::{
         Clock, Deadline, INITIAL_DRIFT_BOUND_PPM, ManualClock, PRUNE_SLACK, REFINED_BASELINE,
         REFINED_DRIFT_BOUND_PPM, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
     };
     pub use pikake_traps::{
-        Instant, clock_rate, deadline_after, elapsed_since, now, wall_time, with_timer_slack,
+        Instant, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until, timeout_after,
+        timeout_at, wall_time, with_timer_slack,
     };
 }
 

@@ -45,7 +45,7 @@
 /// use std::time::Duration;
 ///
 /// # pikake::sim::example(async {
-/// let (sender, mut receiver) = mpsc::bounded(4);
+/// let (sender, mut receiver) = mpsc::channel(4);
 /// spawn(async move {
 ///     for number in 0..3 {
 ///         sleep(Duration::from_millis(40)).await.unwrap();
@@ -122,7 +122,7 @@
 /// }
 /// # Ok(()) }
 /// # pikake::sim::example(async {
-/// #     let ((sender, one), (_other, other)) = (mpsc::bounded(1), mpsc::bounded(1));
+/// #     let ((sender, one), (_other, other)) = (mpsc::channel(1), mpsc::channel(1));
 /// #     sender.send(1).await.unwrap();
 /// #     example(one, other).await
 /// # })

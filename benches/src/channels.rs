@@ -20,7 +20,7 @@ pub trait Between: 'static {
 
     fn new(room: usize) -> (Self::Sender, Self::Receiver);
     fn send(sender: &Self::Sender, message: u64) -> impl Future<Output = ()>;
-    fn send_blocking(sender: &Self::Sender, message: u64);
+    fn blocking_send(sender: &Self::Sender, message: u64);
     /// `None`: all senders are gone.
     fn receive(receiver: &mut Self::Receiver) -> impl Future<Output = Option<u64>>;
     fn receive_blocking(receiver: &mut Self::Receiver) -> Option<u64>;
@@ -34,15 +34,15 @@ impl Between for Pikake {
     type Receiver = pikake::sync::shared::Receiver<u64>;
 
     fn new(room: usize) -> (Self::Sender, Self::Receiver) {
-        pikake::sync::shared::bounded_channel(room)
+        pikake::sync::shared::channel(room)
     }
 
     async fn send(sender: &Self::Sender, message: u64) {
         sender.send(message).await.expect("the receiver lives");
     }
 
-    fn send_blocking(sender: &Self::Sender, message: u64) {
-        sender.send_blocking(message).expect("the receiver lives");
+    fn blocking_send(sender: &Self::Sender, message: u64) {
+        sender.blocking_send(message).expect("the receiver lives");
     }
 
     async fn receive(receiver: &mut Self::Receiver) -> Option<u64> {
@@ -50,7 +50,7 @@ impl Between for Pikake {
     }
 
     fn receive_blocking(receiver: &mut Self::Receiver) -> Option<u64> {
-        receiver.recv_blocking()
+        receiver.blocking_recv()
     }
 }
 
@@ -68,7 +68,7 @@ impl Between for AsyncChannel {
         sender.send(message).await.expect("the receiver lives");
     }
 
-    fn send_blocking(sender: &Self::Sender, message: u64) {
+    fn blocking_send(sender: &Self::Sender, message: u64) {
         sender.send_blocking(message).expect("the receiver lives");
     }
 
@@ -97,7 +97,7 @@ impl Between for Flume {
         sender.send_async(message).await.expect("the receiver lives");
     }
 
-    fn send_blocking(sender: &Self::Sender, message: u64) {
+    fn blocking_send(sender: &Self::Sender, message: u64) {
         sender.send(message).expect("the receiver lives");
     }
 
@@ -126,7 +126,7 @@ impl Between for TokioMpsc {
         sender.send(message).await.expect("the receiver lives");
     }
 
-    fn send_blocking(sender: &Self::Sender, message: u64) {
+    fn blocking_send(sender: &Self::Sender, message: u64) {
         sender.blocking_send(message).expect("the receiver lives");
     }
 
@@ -210,7 +210,7 @@ fn threads<B: Between>(sender: B::Sender, size: usize, rounds: usize) -> Vec<Joi
     let threads = (0..size).map(|_| {
         let sender = sender.clone();
         thread::spawn(move || {
-            (0..rounds as u64).for_each(|number| B::send_blocking(&sender, number))
+            (0..rounds as u64).for_each(|number| B::blocking_send(&sender, number))
         })
     });
     threads.collect()

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pikake::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream, ToAddresses};
+use pikake::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream, ToSocketAddrs};
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 1_024;
@@ -42,7 +42,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    pub(crate) async fn enter(server: impl ToAddresses, name: &str) -> io::Result<Self> {
+    pub(crate) async fn enter(server: impl ToSocketAddrs, name: &str) -> io::Result<Self> {
         let (read, write) = TcpStream::connect(server).await?.into_split();
         let guest = Self { lines: Lines::new(read), write };
         guest.say(name).await?;

@@ -30,16 +30,18 @@ async fn attend(stream: TcpStream, room: Room) {
     let mut lines = Lines::new(read);
     let Ok(Some(name)) = lines.next().await else { return };
     let listener = spawn(listen(room.subscribe(), write));
-    room.send(format!("* {name} is here").into());
+    // There may be nobody who listens.
+    let say = |text: String| drop(room.send(text.into()));
+    say(format!("* {name} is here"));
     let end = loop {
         match lines.next().await {
-            Ok(Some(line)) => room.send(format!("{name}> {line}").into()),
+            Ok(Some(line)) => say(format!("{name}> {line}")),
             end => break end,
-        };
+        }
     };
     // Who is sent home because the chat is closed has not left.
     if !end.is_err_and(|error| interruption(&error).is_some()) {
-        room.send(format!("* {name} has left").into());
+        say(format!("* {name} has left"));
     }
     // It passes on what has been said until now, and then sees that it is to end.
     let _ = listener.cancel().await;

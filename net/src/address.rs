@@ -32,9 +32,9 @@ use crate::error::AddressErrors;
 /// TcpStream::connect((std::net::IpAddr::from(Ipv6Addr::LOCALHOST), 80)).await?;
 /// # Ok(()) }
 /// ```
-pub trait ToAddresses: sealed::Sealed {}
+pub trait ToSocketAddrs: sealed::Sealed {}
 
-impl<T: sealed::Sealed> ToAddresses for T {}
+impl<T: sealed::Sealed> ToSocketAddrs for T {}
 
 /// An address or a name to connect or bind to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +117,46 @@ impl<T: Sealed + ?Sized> Sealed for &T {
     }
 }
 
+/// The address that `to` is, if it is no name.
+pub(crate) fn known_address(to: &impl ToSocketAddrs) -> Option<SocketAddr> {
+    match to.target() {
+        Target::Known(address) => Some(address),
+        Target::Name(..) | Target::Invalid(_) => None,
+    }
+}
+
+/// Looks the addresses of a host up, for what takes only addresses. `connect`, `bind` and `send_to`
+/// take names.
+///
+/// # Examples
+///
+/// ```
+/// # pikake::sim::example(async {
+/// let addresses: Vec<_> = pikake::net::lookup_host(("localhost", 7000)).await?.collect();
+/// assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+/// # std::io::Result::Ok(()) }).unwrap();
+/// ```
+///
+/// # Cancellation
+///
+/// An interruption point, unless the address is numeric.
+///
+/// # Errors
+///
+/// [`AddressErrors`](crate::AddressErrors) for a name that has no address or is invalid; the
+/// interruption.
+///
+/// # Panics
+///
+/// When called with a name outside a kernel.
+#[track_caller]
+pub fn lookup_host<A: ToSocketAddrs>(
+    host: A,
+) -> impl Future<Output = io::Result<impl Iterator<Item = SocketAddr>>> {
+    let resolving = resolve("look up", host);
+    async move { Ok(resolving.await?.addresses.into_iter()) }
+}
+
 /// A target's addresses, and the errors of those that were tried.
 pub(crate) struct Resolved {
     pub(crate) addresses: Vec<SocketAddr>,
@@ -142,7 +182,7 @@ impl Resolved {
 
 /// Finds the addresses of `to`. Errors begin with `doing`, as `connect to` or `bind`.
 #[track_caller]
-pub(crate) fn resolve<A: ToAddresses>(
+pub(crate) fn resolve<A: ToSocketAddrs>(
     doing: &'static str,
     to: A,
 ) -> impl Future<Output = io::Result<Resolved>> + use<A> {
@@ -151,7 +191,7 @@ pub(crate) fn resolve<A: ToAddresses>(
 }
 
 /// As [`resolve`], with `look_up` for names.
-pub(crate) fn resolve_by<A: ToAddresses, L, F>(
+pub(crate) fn resolve_by<A: ToSocketAddrs, L, F>(
     doing: &'static str,
     to: A,
     look_up: L,

@@ -198,7 +198,7 @@ pub(crate) async fn fill(
 ///
 /// let reader = BufReader::new(stream).limit(8 * 1024);
 /// let mut lines = reader.lines();
-/// while let Some(line) = lines.next().await? {
+/// while let Some(line) = lines.next_line().await? {
 ///     if line.is_empty() {
 ///         break;
 ///     }
@@ -242,8 +242,8 @@ impl<R> BufReader<R> {
 }
 
 impl<R: Read> BufReader<R> {
-    /// Reads up to and including a delimiter. At the end of the stream, returns the rest without
-    /// the delimiter; `None` if there is no rest.
+    /// Reads up to a delimiter, and returns the bytes before it. At the end of the stream, returns
+    /// the rest; `None` if there is no rest.
     ///
     /// # Examples
     ///
@@ -254,7 +254,7 @@ impl<R: Read> BufReader<R> {
     /// let (near, far) = MemoryStream::pair(100);
     /// near.write_all(b"one\0two\0").await?;
     /// let reader = BufReader::new(far);
-    /// assert_eq!(reader.read_until(b'\0').await?, Some(b"one\0".to_vec()));
+    /// assert_eq!(reader.next_segment(b'\0').await?, Some(b"one".to_vec()));
     /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
@@ -268,9 +268,11 @@ impl<R: Read> BufReader<R> {
     /// [`LimitExceeded`] if the delimiter is not within the limit; later calls return the same
     /// error. The stream's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if
     /// another task reads.
-    pub async fn read_until(&self, delimiter: u8) -> io::Result<Option<Vec<u8>>> {
+    #[doc(alias = "read_until")]
+    pub async fn next_segment(&self, delimiter: u8) -> io::Result<Option<Vec<u8>>> {
         let length = self.find(delimiter).await?;
-        Ok(self.take(length, <[u8]>::to_vec))
+        let segment = |bytes: &[u8]| bytes.strip_suffix(&[delimiter]).unwrap_or(bytes).to_vec();
+        Ok(self.take(length, segment))
     }
 
     /// Removes `length` bytes, and returns what `read` makes of them; `None` if that is zero.
@@ -316,20 +318,21 @@ impl<R: Read> BufReader<R> {
     ///
     /// let (near, far) = MemoryStream::pair(100);
     /// near.write_all(b"HELO example.org\r\n").await?;
-    /// let command = BufReader::new(far).read_line().await?;
+    /// let command = BufReader::new(far).next_line().await?;
     /// assert_eq!(command.as_deref(), Some("HELO example.org"));
     /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Cancellation
     ///
-    /// As for [`read_until`](Self::read_until).
+    /// As for [`next_segment`](Self::next_segment).
     ///
     /// # Errors
     ///
-    /// As for [`read_until`](Self::read_until); [`InvalidData`](io::ErrorKind::InvalidData) for a
-    /// line that is not UTF-8, which is consumed.
-    pub async fn read_line(&self) -> io::Result<Option<String>> {
+    /// As for [`next_segment`](Self::next_segment); [`InvalidData`](io::ErrorKind::InvalidData) for
+    /// a line that is not UTF-8, which is consumed.
+    #[doc(alias = "read_line")]
+    pub async fn next_line(&self) -> io::Result<Option<String>> {
         let length = self.find(b'\n').await?;
         let text = |line: &[u8]| text_of(line.strip_suffix(b"\n").unwrap_or(line));
         self.take(length, text).transpose()
@@ -340,23 +343,48 @@ impl<R: Read> BufReader<R> {
         Lines { reader: self }
     }
 
-    /// Reads to the end of the stream.
+    /// Reads to the end of the stream, adds the bytes to a vector, and returns their number.
     ///
     /// # Cancellation
     ///
-    /// As for [`read_until`](Self::read_until).
+    /// As for [`next_segment`](Self::next_segment).
     ///
     /// # Errors
     ///
     /// [`LimitExceeded`] if the rest of the stream exceeds the limit; otherwise as for
-    /// [`read_until`](Self::read_until).
-    pub async fn read_to_end(&self) -> io::Result<Vec<u8>> {
+    /// [`next_segment`](Self::next_segment).
+    pub async fn read_to_end(&self, to: &mut Vec<u8>) -> io::Result<usize> {
+        let length = self.buffer_all().await?;
+        self.take(length, |bytes| to.extend_from_slice(bytes));
+        Ok(length)
+    }
+
+    /// Reads to the end of the stream, adds the text to a string, and returns its length in bytes.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`next_segment`](Self::next_segment).
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_to_end`](Self::read_to_end); [`InvalidData`](io::ErrorKind::InvalidData) for
+    /// bytes that are not UTF-8, which stay buffered.
+    pub async fn read_to_string(&self, to: &mut String) -> io::Result<usize> {
+        let length = self.buffer_all().await?;
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        to.push_str(std::str::from_utf8(&self.buffer.borrow()[..length]).map_err(invalid)?);
+        self.take(length, |_| ());
+        Ok(length)
+    }
+
+    /// Buffers the rest of the stream, and returns its length.
+    async fn buffer_all(&self) -> io::Result<usize> {
         loop {
             if self.buffered() > self.limit {
                 return Err(LimitExceeded { limit: self.limit }.into());
             }
             if fill(&self.buffer, &self.inner, self.limit).await? == 0 {
-                return Ok(self.take(self.buffered(), <[u8]>::to_vec).unwrap_or_default());
+                return Ok(self.buffered());
             }
         }
     }
@@ -441,12 +469,12 @@ impl<R: Read> Lines<'_, R> {
     ///
     /// # Cancellation
     ///
-    /// As for [`BufReader::read_until`].
+    /// As for [`BufReader::next_segment`].
     ///
     /// # Errors
     ///
-    /// As for [`BufReader::read_line`].
-    pub async fn next(&mut self) -> io::Result<Option<String>> {
-        self.reader.read_line().await
+    /// As for [`BufReader::next_line`].
+    pub async fn next_line(&mut self) -> io::Result<Option<String>> {
+        self.reader.next_line().await
     }
 }

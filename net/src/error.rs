@@ -167,6 +167,14 @@ impl WriteAllError {
         Self { written, source }
     }
 
+    /// The cause of a failed write, if that was partial; otherwise the error itself.
+    pub(crate) fn without_count(error: io::Error) -> io::Error {
+        match error.downcast::<Self>() {
+            Ok(partial) => partial.source,
+            Err(error) => error,
+        }
+    }
+
     pub(crate) fn no_room(written: usize) -> Self {
         let source = io::Error::new(io::ErrorKind::WriteZero, "the socket takes no more");
         Self { written, source }

@@ -237,7 +237,7 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///     let reader = BufReader::new(&stream);
 ///     let mut lines = reader.lines();
 ///     while !closing.has_begun() {
-///         let Some(line) = lines.next().await? else { break };
+///         let Some(line) = lines.next_line().await? else { break };
 ///         stream.write_all(line.to_uppercase().as_bytes()).await?;
 ///     }
 ///     Ok(())

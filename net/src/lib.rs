@@ -76,6 +76,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod buf_writer;
 mod buffered;
 mod chunk;
 mod codec;
@@ -111,7 +112,8 @@ pub mod tls;
 mod udp;
 mod unix;
 
-pub use address::ToAddresses;
+pub use address::{ToSocketAddrs, lookup_host};
+pub use buf_writer::BufWriter;
 pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines, ReadBuffer};
 pub use codec::{Decode, Encode, LengthDelimited, LineCodec};
 pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pikake_traps::{Bound, KernelHandle, on_kernels};
 
-use crate::address::ToAddresses;
+use crate::address::ToSocketAddrs;
 use crate::replicas::Replicas;
 use crate::tcp::TcpListener;
 
@@ -70,7 +70,7 @@ pub fn serve_on_all<A, M, F, T, E>(
     serve: M,
 ) -> impl Future<Output = io::Result<Vec<io::Result<T>>>> + use<A, M, F, T, E>
 where
-    A: ToAddresses,
+    A: ToSocketAddrs,
     M: FnOnce(TcpListener) -> F + Clone + Send + 'static,
     F: Future<Output = Result<T, E>> + 'static,
     T: Send + 'static,

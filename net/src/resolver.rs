@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use pikake_traps::{Builder, CancelOnDrop, TimedOut, WaitQueue, park_at, timeout_after};
 
-use crate::address::{ToAddresses, resolve_by};
+use crate::address::{ToSocketAddrs, resolve_by};
 use crate::error::interruption;
 use crate::name_cache::{NameCache, Outcome};
 use crate::names::{NameAnswer, NameError, NameSource, SystemNames};
@@ -252,7 +252,7 @@ impl Resolver {
     ///
     /// If polled outside a task.
     #[track_caller]
-    pub fn connect<A: ToAddresses>(
+    pub fn connect<A: ToSocketAddrs>(
         &self,
         to: A,
     ) -> impl Future<Output = io::Result<TcpStream>> + use<A> {

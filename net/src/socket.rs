@@ -273,7 +273,16 @@ impl Socket {
         data: &[u8],
         to: Option<Address>,
     ) -> impl Future<Output = io::Result<usize>> {
-        let place = Location::caller();
+        self.send_at(Location::caller(), data, to)
+    }
+
+    /// As [`send`](Self::send), on behalf of code at another place.
+    pub(crate) fn send_at(
+        &self,
+        place: &'static Location<'static>,
+        data: &[u8],
+        to: Option<Address>,
+    ) -> impl Future<Output = io::Result<usize>> {
         self.operation(place, (data, to), |(data, to)| Attempt::Send(data, to.as_ref()), bytes)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pikake_traps::{Direction, OpenSocket, SocketId, SocketOption, in_kernel};
 
-use crate::address::{Resolved, ToAddresses, resolve};
+use crate::address::{Resolved, ToSocketAddrs, resolve};
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::listener::listening;
@@ -75,7 +75,7 @@ impl TcpStream {
     ///
     /// If called or polled outside a task.
     #[track_caller]
-    pub fn connect<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+    pub fn connect<A: ToSocketAddrs>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let place = Location::caller();
         let resolving = resolve("connect to", to);
         in_kernel(async move { Self::connect_resolved(resolving.await?, place).await })
@@ -205,7 +205,7 @@ impl TcpListener {
     ///
     /// If called or polled outside a kernel.
     #[track_caller]
-    pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+    pub fn bind<A: ToSocketAddrs>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
         in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::TcpListener(address, BACKLOG));
@@ -248,7 +248,7 @@ impl TcpListener {
     ///
     /// If called or polled outside a kernel.
     #[track_caller]
-    pub fn bind_shared<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+    pub fn bind_shared<A: ToSocketAddrs>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
         in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::SharedTcpListener(address, BACKLOG));

@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 
 use pikake_traps::{Address, OpenSocket, SocketOption, in_kernel};
 #[cfg(feature = "dns")]
 use pikake_traps::{Attempt, Direction};
 
-use crate::address::{ToAddresses, resolve};
+use crate::address::{ToSocketAddrs, known_address, resolve};
 use crate::datagram::datagrams;
 use crate::error::in_context;
 #[cfg(feature = "dns")]
@@ -50,7 +51,7 @@ impl UdpSocket {
     ///
     /// If called or polled outside a kernel.
     #[track_caller]
-    pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+    pub fn bind<A: ToSocketAddrs>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
         in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::Udp(address));
@@ -73,32 +74,49 @@ impl UdpSocket {
     ///
     /// When called with a name, or polled, outside a kernel.
     #[track_caller]
-    pub fn connect<A: ToAddresses>(&self, to: A) -> impl Future<Output = io::Result<()>> {
+    pub fn connect<A: ToSocketAddrs>(&self, to: A) -> impl Future<Output = io::Result<()>> {
         let resolving = resolve("connect to", to);
         async move { resolving.await?.first(|address| self.socket.connect(&Address::Ip(address))) }
     }
 
-    /// Sends a datagram to an address, waiting until there is room.
+    /// Sends a datagram to an address, or to the first address of a name, waiting until there is
+    /// room.
     ///
-    /// Takes no names, since each datagram would need a lookup.
+    /// A name is looked up for each datagram. [`lookup_host`](crate::lookup_host) does so once for
+    /// many.
     ///
     /// # Cancellation
     ///
-    /// As for [`send`](Self::send).
+    /// As for [`send`](Self::send). An interruption point while a name is looked up, too.
     ///
     /// # Errors
     ///
     /// As for [`send`](Self::send), with the address; as
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a broadcast address, unless
-    /// [`set_broadcast`](Self::set_broadcast) allowed it.
+    /// [`set_broadcast`](Self::set_broadcast) allowed it;
+    /// [`AddressErrors`](crate::AddressErrors) for a name without an address.
     ///
     /// # Panics
     ///
-    /// If polled outside a task of its kernel.
+    /// When called with a name outside a kernel, or polled outside a task of its kernel.
     #[track_caller]
-    pub fn send_to(&self, data: &[u8], to: SocketAddr) -> impl Future<Output = io::Result<usize>> {
-        let sending = self.socket.send(data, Some(Address::Ip(to)));
-        async move { sending.await.map_err(|error| in_context(error, || format!("send to {to}"))) }
+    pub fn send_to<A: ToSocketAddrs>(
+        &self,
+        data: &[u8],
+        to: A,
+    ) -> impl Future<Output = io::Result<usize>> {
+        let place = Location::caller();
+        let known = known_address(&to);
+        let resolving = known.is_none().then(|| resolve("send to", to));
+        async move {
+            let to = match (known, resolving) {
+                (Some(address), _) => address,
+                (None, Some(resolving)) => resolving.await?.first(Ok)?,
+                (None, None) => unreachable!("an address that is not known is looked up"),
+            };
+            let sent = self.socket.send_at(place, data, Some(Address::Ip(to))).await;
+            sent.map_err(|error| in_context(error, || format!("send to {to}")))
+        }
     }
 
     /// Receives a datagram, if there is one. Never suspends.

@@ -141,7 +141,7 @@ impl<E: Into<io::Error>> From<E> for Abandoned {
 /// # async fn example() -> std::io::Result<()> {
 /// let reader = BufReader::new(File::open("/etc/passwd").await?);
 /// let mut lines = reader.lines();
-/// while let Some(line) = lines.next().await? {
+/// while let Some(line) = lines.next_line().await? {
 ///     println!("{line}");
 /// }
 /// # Ok(()) }

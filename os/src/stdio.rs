@@ -17,7 +17,7 @@
 //! # async fn example() -> std::io::Result<()> {
 //! let reader = BufReader::new(stdin());
 //! let mut lines = reader.lines();
-//! while let Some(line) = lines.next().await? {
+//! while let Some(line) = lines.next_line().await? {
 //!     stdout().write_all(format!("you said {line}\n").as_bytes()).await?;
 //! }
 //! # Ok(()) }

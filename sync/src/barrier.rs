@@ -57,7 +57,7 @@ impl Barrier {
         self
     }
 
-    /// Waits until all tasks have arrived. Returns `true` to the last of them.
+    /// Waits until all tasks have arrived. The last of them is the [leader](BarrierWaitResult).
     ///
     /// # Cancellation
     ///
@@ -72,7 +72,7 @@ impl Barrier {
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn wait(&self) -> impl Future<Output = Result<bool, Interrupted>> {
+    pub fn wait(&self) -> impl Future<Output = Result<BarrierWaitResult, Interrupted>> {
         let place = Location::caller();
         async move {
             let round = self.rounds.get();
@@ -80,12 +80,12 @@ impl Barrier {
             while self.waiters.len() + 1 < self.size {
                 park_at(self, place).await?;
                 if self.rounds.get() != round {
-                    return Ok(false);
+                    return Ok(BarrierWaitResult(false));
                 }
             }
             self.rounds.set(round + 1);
             self.waiters.wake(usize::MAX);
-            Ok(true)
+            Ok(BarrierWaitResult(true))
         }
     }
 
@@ -97,6 +97,17 @@ impl Barrier {
     /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
+    }
+}
+
+/// The result of [`Barrier::wait`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BarrierWaitResult(bool);
+
+impl BarrierWaitResult {
+    /// Whether this task is the one that came last.
+    pub fn is_leader(&self) -> bool {
+        self.0
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,6 +16,8 @@ use pikake_traps::{About, Interrupted, KernelTrap, Park, Queued, WaitQueue, park
 
 use crate::error::TryGetError;
 use crate::name::Name;
+
+pub use crate::error::SendError;
 
 /// Creates a channel in which every receiver gets every item that is sent after its creation.
 ///
@@ -30,7 +33,7 @@ use crate::name::Name;
 ///
 /// let (sender, mut receiver) = broadcast::channel(2);
 /// for number in 1..=3 {
-///     sender.send(number);
+///     sender.send(number).unwrap();
 /// }
 /// drop(sender);
 /// let mut received = Vec::new();
@@ -136,12 +139,15 @@ impl<T> Sender<T> {
         self
     }
 
-    /// Sends an item to all receivers, and returns their number. Without receivers, the item is
-    /// dropped.
-    pub fn send(&self, item: T) -> usize {
+    /// Sends an item to all receivers, and returns their number.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the item: there are no receivers. Later there may be some.
+    pub fn send(&self, item: T) -> Result<usize, SendError<T>> {
         let receivers = self.0.receivers.get();
         if receivers == 0 {
-            return 0;
+            return Err(SendError(item));
         }
         let mut kept = self.0.kept.borrow_mut();
         kept.items.push_back((Rc::new(item), receivers));
@@ -155,7 +161,7 @@ impl<T> Sender<T> {
         drop(kept);
         drop(too_old);
         self.0.waiters.wake(usize::MAX);
-        receivers
+        Ok(receivers)
     }
 
     /// Adds a receiver for all items that are sent from now on.
@@ -166,7 +172,7 @@ impl<T> Sender<T> {
     }
 
     /// The number of receivers.
-    pub fn receivers(&self) -> usize {
+    pub fn receiver_count(&self) -> usize {
         self.0.receivers.get()
     }
 }
@@ -371,6 +377,16 @@ impl fmt::Display for RecvError {
 }
 
 impl Error for RecvError {}
+
+/// `BrokenPipe` if nothing more will be sent. Otherwise the kind is `Other`.
+impl From<RecvError> for io::Error {
+    fn from(error: RecvError) -> Self {
+        match error {
+            RecvError::Closed => Self::new(io::ErrorKind::BrokenPipe, error),
+            RecvError::Lagged(_) => Self::other(error),
+        }
+    }
+}
 
 /// Why [`Receiver::try_recv`] returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,6 +6,43 @@ use std::io;
 
 use pikake_traps::Interrupted;
 
+/// A lock is held, or others wait for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TryLockError;
+
+impl fmt::Display for TryLockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the lock is held, or others wait for it")
+    }
+}
+
+impl Error for TryLockError {}
+
+/// An item was sent to nobody: there are no receivers. The error holds the item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T>(pub T);
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there are no receivers")
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SendError").finish_non_exhaustive()
+    }
+}
+
+impl<T> Error for SendError<T> {}
+
+/// Drops the item. The kind is `BrokenPipe`.
+impl<T> From<SendError<T>> for io::Error {
+    fn from(error: SendError<T>) -> Self {
+        Self::new(io::ErrorKind::BrokenPipe, error.to_string())
+    }
+}
+
 /// Why [`Queue::try_get`](crate::AnyQueue::try_get) returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -41,6 +78,20 @@ impl Error for TryGetError {}
 /// let error = queue.put("parcel").await.unwrap_err();
 /// assert_eq!((error.item, error.why), ("parcel", NotPut::Closed));
 /// # });
+/// ```
+///
+/// The error is `Send` if the item is. A `Box<dyn Error + Send + Sync>` can have the reason of any:
+///
+/// ```
+/// use pikake::sync::Queue;
+/// use std::error::Error;
+/// use std::rc::Rc;
+///
+/// async fn put(queue: &Queue<Rc<str>>) -> Result<(), Box<dyn Error + Send + Sync>> {
+///     queue.put("parcel".into()).await.map_err(|error| error.why)?;
+///     Ok(())
+/// }
+/// # pikake::sim::example(async { put(&Queue::unbounded()).await }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -116,14 +167,20 @@ impl<T> Error for PutError<T> {
     }
 }
 
-/// Drops the item. `BrokenPipe` if the queue is closed. Otherwise as the conversion from
-/// [`Interrupted`].
+/// `BrokenPipe` if the queue is closed. Otherwise as the conversion from [`Interrupted`].
+impl From<NotPut> for io::Error {
+    fn from(why: NotPut) -> Self {
+        match why {
+            NotPut::Interrupted(why) => why.into(),
+            NotPut::Closed => Self::new(io::ErrorKind::BrokenPipe, why),
+        }
+    }
+}
+
+/// Drops the item. Otherwise as the conversion from [`NotPut`].
 impl<T> From<PutError<T>> for io::Error {
     fn from(error: PutError<T>) -> Self {
-        match error.why {
-            NotPut::Interrupted(why) => why.into(),
-            why @ NotPut::Closed => Self::new(io::ErrorKind::BrokenPipe, why),
-        }
+        error.why.into()
     }
 }
 

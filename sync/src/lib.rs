@@ -21,7 +21,7 @@
 //! use pikake::sync::mpsc;
 //!
 //! # pikake::sim::example(async {
-//! let (sender, mut receiver) = mpsc::bounded(2);
+//! let (sender, mut receiver) = mpsc::channel(2);
 //! let producer = pikake::spawn(async move {
 //!     for number in 1..=10 {
 //!         sender.send(number).await?;
@@ -83,9 +83,9 @@ mod store;
 mod wait_group;
 pub mod watch;
 
-pub use barrier::Barrier;
+pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::{Condvar, WaitInterrupted};
-pub use error::{NotPut, NothingToDo, PutError, TryGetError, TryPutError};
+pub use error::{NotPut, NothingToDo, PutError, TryGetError, TryLockError, TryPutError};
 pub use event::Event;
 pub use local::Local;
 pub use mutex::{Mutex, MutexGuard};
@@ -95,7 +95,7 @@ pub use promise::Promise;
 pub use queue::waits::QueueStream;
 pub use queue::{AnyQueue, LifoQueue, PriorityQueue, Queue};
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
-pub use rwlock::{ReadGuard, RwLock, WriteGuard};
-pub use semaphore::{Permit, Semaphore, TooMany};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, TooMany, TryAcquireError};
 pub use store::{Fifo, Lifo, Smallest, Store};
 pub use wait_group::{BelowZero, Entered, WaitGroup};

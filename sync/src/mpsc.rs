@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
-use crate::error::{PutError, TryGetError, TryPutError};
+use crate::error::{NotPut, PutError, TryGetError, TryPutError};
 use crate::permits::PermitRequest;
 use crate::queue::Queue;
 use crate::queue::waits::{ItemRequest, Next};
@@ -36,7 +36,7 @@ pub type TrySendError<T> = TryPutError<T>;
 /// use pikake::sync::mpsc;
 ///
 /// # pikake::sim::example(async {
-/// let (sender, mut receiver) = mpsc::bounded(8);
+/// let (sender, mut receiver) = mpsc::channel(8);
 /// let other = sender.clone();
 /// sender.send(1).await?;
 /// other.send(2).await?;
@@ -46,13 +46,26 @@ pub type TrySendError<T> = TryPutError<T>;
 /// }
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     with(Queue::bounded(capacity))
 }
 
-/// Creates a channel that holds any number of items.
-pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    with(Queue::unbounded())
+/// Creates a channel that holds any number of items, so that no sender waits.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::sync::mpsc;
+///
+/// # pikake::sim::example(async {
+/// let (sender, mut receiver) = mpsc::unbounded_channel();
+/// sender.send("no await")?;
+/// assert_eq!(receiver.recv().await?, Some("no await"));
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub fn unbounded_channel<T>() -> (UnboundedSender<T>, Receiver<T>) {
+    let (sender, receiver) = with(Queue::unbounded());
+    (UnboundedSender(sender), receiver)
 }
 
 fn with<T>(queue: Queue<T>) -> (Sender<T>, Receiver<T>) {
@@ -65,7 +78,7 @@ struct Shared<T> {
     senders: Cell<usize>,
 }
 
-/// The side of a channel that sends. See [`bounded`] and [`unbounded`].
+/// The side of a channel that sends. See [`channel`].
 pub struct Sender<T>(Rc<Shared<T>>);
 
 impl<T> Sender<T> {
@@ -160,10 +173,57 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side of a channel that receives. See [`bounded`] and [`unbounded`].
+/// The side of an [`unbounded_channel`] that sends.
+pub struct UnboundedSender<T>(Sender<T>);
+
+impl<T> UnboundedSender<T> {
+    /// Gives the channel a name, which `Debug` of both sides and listings of waits show.
+    pub fn named(self, name: &'static str) -> Self {
+        Self(self.0.named(name))
+    }
+
+    /// Sends an item.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the item: the receiver is gone, or has closed the channel.
+    pub fn send(&self, item: T) -> Result<(), SendError<T>> {
+        self.0.try_send(item).map_err(|error| SendError::new(error.into_item(), NotPut::Closed))
+    }
+
+    /// Whether the channel is closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// The number of items that were sent and not received.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all sent items have been received.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T> Clone for UnboundedSender<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> fmt::Debug for UnboundedSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("UnboundedSender", &self.0.0, f)
+    }
+}
+
+/// The side of a channel that receives. See [`channel`] and [`unbounded_channel`].
 ///
 /// Also a [`Stream`] of `Result<T, Interrupted>`, which continues after an interruption. A receiver
 /// that is dropped drops the items that it has not received.
+#[doc(alias = "UnboundedReceiver")]
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
     /// The wait of the stream.

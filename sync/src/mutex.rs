@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use pikake_traps::Interrupted;
 
+use crate::error::TryLockError;
 use crate::lock::{Lock, Locking};
 
 /// A lock around a value, held by one task at a time.
@@ -91,9 +92,16 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Takes the lock if it is free and has no waiters.
+    ///
+    /// # Errors
+    ///
+    /// [`TryLockError`]: the lock is held, or there are waiters.
     #[track_caller]
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.lock.try_lock(Location::caller()).then(|| self.guard())
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
+        match self.lock.try_lock(Location::caller()) {
+            true => Ok(self.guard()),
+            false => Err(TryLockError),
+        }
     }
 
     /// Whether the lock is held.

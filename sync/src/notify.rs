@@ -1,8 +1,8 @@
 //! Notifications without a value: one waiter at a time, or all at once.
 //!
-//! A notification is a permit. A call of `notify_all` begins a new round, and gives each waiter of
-//! the old one a permit, so that all of them leave the queue. A waiter whose round is over returns,
-//! and leaves its permit uncollected. That goes on to the next waiter if `notify_one` had given it,
+//! A notification is a permit. A call of `notify_waiters` begins a new round, and gives each waiter
+//! of the old one a permit, so that all of them leave the queue. A waiter whose round is over
+//! returns, and leaves its permit uncollected. That goes on to the next waiter if `notify_one` had given it,
 //! and otherwise is withdrawn.
 
 use std::cell::Cell;
@@ -23,7 +23,7 @@ use crate::permits::{PermitRequest, Taking};
 /// * [`notify_one`](Self::notify_one) notifies the waiter that came first. Without a waiter the
 ///   `Notify` keeps the notification for the next [`notified`](Self::notified). It keeps one,
 ///   however often the call is repeated.
-/// * [`notify_all`](Self::notify_all) notifies all current waiters, and keeps nothing.
+/// * [`notify_waiters`](Self::notify_waiters) notifies all current waiters, and keeps nothing.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ use crate::permits::{PermitRequest, Taking};
 pub struct Notify {
     /// Has a permit for each notification that no waiter has collected. At most one is free.
     permits: WaitQueue,
-    /// The number of calls of `notify_all`.
+    /// The number of calls of `notify_waiters`.
     round: Cell<u64>,
     /// The waiters that were in the queue, or notified, when their round ended, and that have not
     /// left since. Each has a permit.
@@ -107,8 +107,7 @@ impl Notify {
     ///
     /// No notification is kept. A notification of [`notify_one`](Self::notify_one) that a waiter
     /// has not collected yet goes on to the next waiter, or is kept.
-    #[doc(alias = "notify_waiters")]
-    pub fn notify_all(&self) {
+    pub fn notify_waiters(&self) {
         self.settle();
         self.round.set(self.round.get() + 1);
         let ones = self.permits.granted() - self.ended.get();

@@ -8,6 +8,7 @@ use std::panic::Location;
 
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
+use crate::error::TryLockError;
 use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
 use crate::permits::{PermitRequest, take};
@@ -95,7 +96,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn read(&self) -> impl Future<Output = Result<ReadGuard<'_, T>, Interrupted>> {
+    pub fn read(&self) -> impl Future<Output = Result<RwLockReadGuard<'_, T>, Interrupted>> {
         let place = Location::caller();
         async move {
             if !self.gate.try_read() {
@@ -122,7 +123,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn write(&self) -> impl Future<Output = Result<WriteGuard<'_, T>, Interrupted>> {
+    pub fn write(&self) -> impl Future<Output = Result<RwLockWriteGuard<'_, T>, Interrupted>> {
         let place = Location::caller();
         async move {
             if !self.gate.try_write() {
@@ -134,15 +135,29 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Takes the lock for reading, if no task writes or waits to write.
-    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
-        self.gate.try_read().then(|| self.read_guard())
+    ///
+    /// # Errors
+    ///
+    /// [`TryLockError`]: a task writes or waits to write.
+    pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, TryLockError> {
+        match self.gate.try_read() {
+            true => Ok(self.read_guard()),
+            false => Err(TryLockError),
+        }
     }
 
     /// Takes the lock for writing, if it is free and has no waiters.
+    ///
+    /// # Errors
+    ///
+    /// [`TryLockError`]: a task reads or writes, or there are waiters.
     #[track_caller]
-    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+    pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>, TryLockError> {
         let place = Location::caller();
-        self.gate.try_write().then(|| self.write_guard(place))
+        match self.gate.try_write() {
+            true => Ok(self.write_guard(place)),
+            false => Err(TryLockError),
+        }
     }
 
     /// The number of readers.
@@ -165,13 +180,13 @@ impl<T: ?Sized> RwLock<T> {
         self.value.get_mut()
     }
 
-    fn read_guard(&self) -> ReadGuard<'_, T> {
-        ReadGuard { value: self.value.borrow(), _reads: Reads(&self.gate) }
+    fn read_guard(&self) -> RwLockReadGuard<'_, T> {
+        RwLockReadGuard { value: self.value.borrow(), _reads: Reads(&self.gate) }
     }
 
-    fn write_guard(&self, place: &'static Location<'static>) -> WriteGuard<'_, T> {
+    fn write_guard(&self, place: &'static Location<'static>) -> RwLockWriteGuard<'_, T> {
         self.gate.writer.set(place);
-        WriteGuard { value: self.value.borrow_mut(), _writes: Writes(&self.gate) }
+        RwLockWriteGuard { value: self.value.borrow_mut(), _writes: Writes(&self.gate) }
     }
 }
 
@@ -300,7 +315,7 @@ impl Queued for WriteRequest<'_> {
 
 /// Shared access to an [`RwLock`]'s value.
 #[must_use = "a guard that is dropped at once releases the lock at once"]
-pub struct ReadGuard<'a, T: ?Sized> {
+pub struct RwLockReadGuard<'a, T: ?Sized> {
     // Dropped in this order: the value is free before the lock is handed over.
     value: Ref<'a, T>,
     _reads: Reads<'a>,
@@ -308,7 +323,7 @@ pub struct ReadGuard<'a, T: ?Sized> {
 
 /// Exclusive access to an [`RwLock`]'s value.
 #[must_use = "a guard that is dropped at once releases the lock at once"]
-pub struct WriteGuard<'a, T: ?Sized> {
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
     value: RefMut<'a, T>,
     _writes: Writes<'a>,
 }
@@ -329,7 +344,7 @@ impl Drop for Writes<'_> {
     }
 }
 
-impl<T: ?Sized> Deref for ReadGuard<'_, T> {
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -337,7 +352,7 @@ impl<T: ?Sized> Deref for ReadGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Deref for WriteGuard<'_, T> {
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -345,19 +360,19 @@ impl<T: ?Sized> Deref for WriteGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
+use std::rc::Rc;
 
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
@@ -17,9 +18,9 @@ use crate::permits::{PermitRequest, take};
 /// permits until it has enough, and smaller requests behind it wait. Taking free permits without
 /// waiters does not suspend.
 ///
-/// Permits need not return by way of their taker. [`Permit::forget`] removes permits, and
-/// [`release`](Self::release) adds permits. A [bounded](Self::bounded) semaphore refuses to hold
-/// more permits than it began with.
+/// Permits need not return by way of their taker. [`SemaphorePermit::forget`] removes permits, and
+/// [`add_permits`](Self::add_permits) adds permits. A [bounded](Self::bounded) semaphore refuses to
+/// hold more permits than it began with.
 ///
 /// # Examples
 ///
@@ -31,9 +32,9 @@ use crate::permits::{PermitRequest, take};
 /// {
 ///     let _one = connections.acquire().await?;
 ///     let _three = connections.acquire_many(3).await?;
-///     assert_eq!(connections.available(), 6);
+///     assert_eq!(connections.available_permits(), 6);
 /// }
-/// assert_eq!(connections.available(), 10);
+/// assert_eq!(connections.available_permits(), 10);
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 pub struct Semaphore {
@@ -86,7 +87,7 @@ impl Semaphore {
     ///
     /// If the caller has to wait outside a task of a kernel, or if the bound is zero.
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<Permit<'_>, Interrupted>> {
+    pub fn acquire(&self) -> impl Future<Output = Result<SemaphorePermit<'_>, Interrupted>> {
         self.acquire_many(1)
     }
 
@@ -108,27 +109,102 @@ impl Semaphore {
     pub fn acquire_many(
         &self,
         count: usize,
-    ) -> impl Future<Output = Result<Permit<'_>, Interrupted>> {
+    ) -> impl Future<Output = Result<SemaphorePermit<'_>, Interrupted>> {
         let place = Location::caller();
+        self.check(count);
+        async move {
+            take(Request { semaphore: self, count }, place).await?;
+            Ok(SemaphorePermit { semaphore: self, count })
+        }
+    }
+
+    /// Takes a permit, if one is free and there are no waiters.
+    ///
+    /// # Errors
+    ///
+    /// [`TryAcquireError`]: there is none, or there are waiters.
+    pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `count` permits, if they are free and there are no waiters.
+    ///
+    /// # Errors
+    ///
+    /// [`TryAcquireError`]: there are not so many, or there are waiters.
+    pub fn try_acquire_many(&self, count: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        match self.take(count) {
+            true => Ok(SemaphorePermit { semaphore: self, count }),
+            false => Err(TryAcquireError),
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), with a permit that owns a share of the semaphore, so that it
+    /// can move into another task.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    ///
+    /// As [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn acquire_owned(
+        self: Rc<Self>,
+    ) -> impl Future<Output = Result<OwnedSemaphorePermit, Interrupted>> {
+        self.acquire_many_owned(1)
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), with permits that own a share of the semaphore.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Panics
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    #[track_caller]
+    pub fn acquire_many_owned(
+        self: Rc<Self>,
+        count: usize,
+    ) -> impl Future<Output = Result<OwnedSemaphorePermit, Interrupted>> {
+        let place = Location::caller();
+        self.check(count);
+        async move {
+            take(Request { semaphore: &self, count }, place).await?;
+            Ok(OwnedSemaphorePermit { semaphore: self, count })
+        }
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), with a permit that owns a share of the semaphore.
+    ///
+    /// # Errors
+    ///
+    /// [`TryAcquireError`]: there is none, or there are waiters.
+    pub fn try_acquire_owned(self: Rc<Self>) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        match self.take(1) {
+            true => Ok(OwnedSemaphorePermit { semaphore: self, count: 1 }),
+            false => Err(TryAcquireError),
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, count: usize) {
         assert!(
             count <= self.bound,
             "{count} permits were asked for, and there are never more than {}",
             self.bound
         );
-        async move {
-            take(Request { semaphore: self, count }, place).await?;
-            Ok(Permit { semaphore: self, count })
-        }
-    }
-
-    /// Takes a permit, if one is free and there are no waiters.
-    pub fn try_acquire(&self) -> Option<Permit<'_>> {
-        self.try_acquire_many(1)
-    }
-
-    /// Takes `count` permits, if they are free and there are no waiters.
-    pub fn try_acquire_many(&self, count: usize) -> Option<Permit<'_>> {
-        self.take(count).then(|| Permit { semaphore: self, count })
     }
 
     /// Adds `count` permits, and grants them to waiters.
@@ -136,7 +212,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`TooMany`]: free and taken permits would exceed the bound. No permit is added.
-    pub fn release(&self, count: usize) -> Result<(), TooMany> {
+    pub fn add_permits(&self, count: usize) -> Result<(), TooMany> {
         match self.total.get().checked_add(count) {
             Some(total) if total <= self.bound => {
                 self.total.set(total);
@@ -155,7 +231,7 @@ impl Semaphore {
     }
 
     /// The number of free permits.
-    pub fn available(&self) -> usize {
+    pub fn available_permits(&self) -> usize {
         self.permits.free()
     }
 
@@ -185,7 +261,7 @@ impl Queued for Request<'_> {
 
     fn about(&self) -> About {
         let Semaphore { name, total, .. } = self.semaphore;
-        let free = self.semaphore.available();
+        let free = self.semaphore.available_permits();
         About::new(format!("{} of semaphore{name}, {free} of {} free", self.count, total.get()))
     }
 }
@@ -194,7 +270,7 @@ impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Semaphore");
         self.name.show(&mut shown);
-        let free = self.available();
+        let free = self.available_permits();
         shown.field("available", &free).field("held", &(self.total.get() - free));
         if self.bound < usize::MAX {
             shown.field("bound", &self.bound);
@@ -205,38 +281,64 @@ impl fmt::Debug for Semaphore {
 
 /// Permits of a [`Semaphore`]. Their drop hands them to the next waiter.
 #[must_use = "permits that are dropped at once are released at once"]
-pub struct Permit<'a> {
+pub struct SemaphorePermit<'a> {
     semaphore: &'a Semaphore,
     count: usize,
 }
 
-impl Permit<'_> {
-    /// The number of permits.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Removes the permits from the semaphore: they are not released.
-    pub fn forget(mut self) {
-        let total = &self.semaphore.total;
-        total.set(total.get() - self.count);
-        self.count = 0;
-    }
+/// Permits of a [`Semaphore`], of which they own a share. Their drop hands them to the next waiter.
+#[must_use = "permits that are dropped at once are released at once"]
+pub struct OwnedSemaphorePermit {
+    semaphore: Rc<Semaphore>,
+    count: usize,
 }
 
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        if self.count > 0 {
-            self.semaphore.permits.give(self.count);
+macro_rules! permit {
+    ($name:ident, $type:ty) => {
+        impl $type {
+            /// The number of permits.
+            pub fn num_permits(&self) -> usize {
+                self.count
+            }
+
+            /// Removes the permits from the semaphore: they are not released.
+            pub fn forget(mut self) {
+                let total = &self.semaphore.total;
+                total.set(total.get() - self.count);
+                self.count = 0;
+            }
         }
+
+        impl Drop for $type {
+            fn drop(&mut self) {
+                if self.count > 0 {
+                    self.semaphore.permits.give(self.count);
+                }
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("count", &self.count).finish()
+            }
+        }
+    };
+}
+
+permit!(SemaphorePermit, SemaphorePermit<'_>);
+permit!(OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// A semaphore has not the permits that were asked for, or others wait for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TryAcquireError;
+
+impl fmt::Display for TryAcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the semaphore has no such permits now")
     }
 }
 
-impl fmt::Debug for Permit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("count", &self.count).finish()
-    }
-}
+impl Error for TryAcquireError {}
 
 /// The permits released into a [`Semaphore`] would exceed its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

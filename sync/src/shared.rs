@@ -4,7 +4,7 @@
 //! The rest of the crate belongs to one kernel and costs no atomic operation. These types are
 //! `Send` and `Sync`, are meant for an [`Arc`](std::sync::Arc), and hold a lock of the standard
 //! library for a few instructions. Each wait has two forms: `get().await` in a task, which suspends
-//! that task, and `get_blocking()` elsewhere, which blocks the thread and panics inside a kernel.
+//! that task, and `blocking_get()` elsewhere, which blocks the thread and panics inside a kernel.
 //! Waiters are served in order, tasks and threads alike. An item or lock that was handed to a
 //! waiter which is interrupted or dropped before its next poll goes to the next waiter.
 
@@ -22,9 +22,7 @@ mod wait;
 mod waiters;
 pub mod watch;
 
-pub use channel::{
-    Receiver, RecvStream, Sender, bounded as bounded_channel, unbounded as unbounded_channel,
-};
+pub use channel::{Receiver, RecvStream, Sender, UnboundedSender, channel, unbounded_channel};
 pub use event::Event;
 pub use mutex::{Mutex, MutexGuard};
 pub use notify::Notify;

@@ -1,6 +1,6 @@
 //! A channel for a value that changes; receivers see its last state.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -13,6 +13,8 @@ use pikake_traps::{About, Interrupted, KernelTrap, Park, Queued, WaitQueue, park
 
 use crate::name::Name;
 
+pub use crate::error::SendError;
+
 /// Creates a channel for a value that changes. Receivers see the last state and skip those that
 /// they missed.
 ///
@@ -21,10 +23,10 @@ use crate::name::Name;
 /// ```
 /// # pikake::sim::example(async {
 /// let (sender, mut receiver) = pikake::sync::watch::channel("starting");
-/// sender.send("loading");
-/// sender.send("running");
+/// sender.send_replace("loading");
+/// sender.send_replace("running");
 /// assert!(receiver.changed().await?);
-/// assert_eq!(receiver.get(), "running");
+/// assert_eq!(*receiver.borrow(), "running");
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
@@ -32,10 +34,12 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
         value: RefCell::new(value),
         changes: Cell::new(0),
         is_sender_gone: Cell::new(false),
+        receivers: Cell::new(0),
         waiters: WaitQueue::new(),
         name: Cell::default(),
     });
-    (Sender(shared.clone()), Receiver { shared, seen: 0, wait: None })
+    let receiver = Receiver::new(&shared, 0);
+    (Sender(shared), receiver)
 }
 
 struct Shared<T> {
@@ -43,6 +47,7 @@ struct Shared<T> {
     /// How often the value was changed.
     changes: Cell<u64>,
     is_sender_gone: Cell<bool>,
+    receivers: Cell<usize>,
     waiters: WaitQueue,
     name: Cell<Name>,
 }
@@ -59,9 +64,9 @@ impl<T> Queued for Shared<T> {
 
 impl<T> Shared<T> {
     #[track_caller]
-    fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+    fn borrow(&self) -> Ref<'_, T> {
         match self.value.try_borrow() {
-            Ok(value) => read(&value),
+            Ok(value) => value,
             Err(_) => panic!("a watched value was read inside the closure that changes it"),
         }
     }
@@ -77,15 +82,33 @@ impl<T> Sender<T> {
         self
     }
 
+    /// Replaces the value, if there are receivers.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the new value: there are no receivers. The value stays as it is.
+    ///
+    /// # Panics
+    ///
+    /// While the value is borrowed.
+    #[track_caller]
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        if self.receiver_count() == 0 {
+            return Err(SendError(value));
+        }
+        self.send_replace(value);
+        Ok(())
+    }
+
     /// Replaces the value, and returns the previous one.
     ///
     /// # Panics
     ///
-    /// Inside a closure that reads the value.
+    /// While the value is borrowed.
     #[track_caller]
-    pub fn send(&self, value: T) -> T {
+    pub fn send_replace(&self, value: T) -> T {
         let mut before = value;
-        self.modify(|current| std::mem::swap(current, &mut before));
+        self.send_modify(|current| std::mem::swap(current, &mut before));
         before
     }
 
@@ -93,31 +116,39 @@ impl<T> Sender<T> {
     ///
     /// # Panics
     ///
-    /// Inside a closure that reads the value.
+    /// While the value is borrowed.
     #[track_caller]
-    pub fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+    pub fn send_modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let result = match self.0.value.try_borrow_mut() {
             Ok(mut value) => change(&mut value),
-            Err(_) => panic!("a watched value was changed inside a closure that reads it"),
+            Err(_) => panic!(
+                "a watched value was changed while it was borrowed: let no borrow live across an \
+                 await"
+            ),
         };
         self.0.changes.set(self.0.changes.get() + 1);
         self.0.waiters.wake(usize::MAX);
         result
     }
 
-    /// Calls `read` with the value.
+    /// The value. Nobody can change it while the borrow lives, so do not hold it across an await.
     ///
     /// # Panics
     ///
     /// Inside a closure that changes it.
     #[track_caller]
-    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        self.0.with(read)
+    pub fn borrow(&self) -> Ref<'_, T> {
+        self.0.borrow()
+    }
+
+    /// The number of receivers.
+    pub fn receiver_count(&self) -> usize {
+        self.0.receivers.get()
     }
 
     /// Adds a receiver, which counts the current value as seen.
     pub fn subscribe(&self) -> Receiver<T> {
-        Receiver { shared: self.0.clone(), seen: self.0.changes.get(), wait: None }
+        Receiver::new(&self.0, self.0.changes.get())
     }
 }
 
@@ -140,6 +171,11 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
+    fn new(shared: &Rc<Shared<T>>, seen: u64) -> Self {
+        shared.receivers.set(shared.receivers.get() + 1);
+        Self { shared: shared.clone(), seen, wait: None }
+    }
+
     /// Waits for a change that the receiver has not seen. `false` if there is none and the sender
     /// is gone.
     ///
@@ -177,34 +213,38 @@ impl<T> Receiver<T> {
         self.seen != self.shared.changes.get()
     }
 
-    /// Calls `read` with the value.
+    /// The value. Nobody can change it while the borrow lives, so do not hold it across an await.
     ///
     /// # Panics
     ///
     /// Inside a closure that changes it.
     #[track_caller]
-    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        self.shared.with(read)
+    pub fn borrow(&self) -> Ref<'_, T> {
+        self.shared.borrow()
     }
 
-    /// A copy of the value.
+    /// As [`borrow`](Self::borrow). The receiver has then seen the value.
     ///
     /// # Panics
     ///
-    /// Inside a closure that changes it.
+    /// As [`borrow`](Self::borrow).
     #[track_caller]
-    pub fn get(&self) -> T
-    where
-        T: Clone,
-    {
-        self.with(T::clone)
+    pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
+        self.seen = self.shared.changes.get();
+        self.shared.borrow()
     }
 }
 
 impl<T> Clone for Receiver<T> {
     /// Adds a receiver, which has seen the same changes as this one.
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), seen: self.seen, wait: None }
+        Self::new(&self.shared, self.seen)
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.shared.receivers.set(self.shared.receivers.get() - 1);
     }
 }
 
@@ -225,7 +265,7 @@ impl<T: Clone> Stream for Receiver<T> {
             }
             if this.has_changed() {
                 this.seen = this.shared.changes.get();
-                return Poll::Ready(Some(Ok(this.get())));
+                return Poll::Ready(Some(Ok(this.borrow().clone())));
             }
             if this.shared.is_sender_gone.get() {
                 return Poll::Ready(None);

@@ -20,7 +20,7 @@ use crate::group::TaskGroup;
 /// A member that returns an `Err` has not failed. If it should have, use [`try_task_group`].
 ///
 /// A failure does not interrupt the block. The block sees a failure when it joins the group, calls
-/// [`next_done`](TaskGroup::next_done), or ends.
+/// [`join_next`](TaskGroup::join_next), or ends.
 ///
 /// # Examples
 ///

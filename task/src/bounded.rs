@@ -33,7 +33,7 @@ use crate::member::Member;
 ///     group.room().await?;
 ///     let request = requests.next().await?;
 ///     group.spawn(answer(request)).await?;
-///     while let Some(done) = group.try_next_done() {
+///     while let Some(done) = group.try_join_next() {
 ///         if let Err(error) = done.outcome {
 ///             eprintln!("{error}");
 ///         }

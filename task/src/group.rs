@@ -24,7 +24,7 @@ const SPAWN_PLACES: usize = 8;
 /// out of the block, also by `?`. A group of one's own is for what a block cannot express. A
 /// program makes the group, adds members, and joins the group by one of its policies; the crate's
 /// front page lists them. A policy returns after the end of every member. The group has then
-/// *ended*, and takes no further members. ([`next_done`](Self::next_done) does not end the group.)
+/// *ended*, and takes no further members. ([`join_next`](Self::join_next) does not end the group.)
 ///
 /// # Examples
 ///
@@ -83,7 +83,7 @@ pub struct TaskGroup<T: 'static> {
     pub(crate) interrupted: Option<Interrupted>,
 }
 
-/// A member that has ended. Given by [`TaskGroup::next_done`].
+/// A member that has ended. Given by [`TaskGroup::join_next`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Done<T> {
@@ -194,7 +194,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// ```
     /// # async fn example(mut group: pikake::TaskGroup<u32>) -> Result<(), pikake::task::GroupError> {
-    /// while let Some(done) = group.next_done().await? {
+    /// while let Some(done) = group.join_next().await? {
     ///     match done.outcome {
     ///         Ok(value) => println!("{} gave {value}", done.member.id()),
     ///         Err(error) => println!("{} failed: {error}", done.member.id()),
@@ -222,11 +222,11 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// When the call has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn next_done(&mut self) -> impl Future<Output = Result<Option<Done<T>>, Interrupted>> {
+    pub fn join_next(&mut self) -> impl Future<Output = Result<Option<Done<T>>, Interrupted>> {
         let place = Location::caller();
         async move {
             loop {
-                if let Some(done) = self.try_next_done() {
+                if let Some(done) = self.try_join_next() {
                     return Ok(Some(done));
                 }
                 if self.members.running() == 0 {
@@ -241,7 +241,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// A group keeps the outcomes of its members until they are taken. A server, whose group never
     /// ends, must take them.
-    pub fn try_next_done(&mut self) -> Option<Done<T>> {
+    pub fn try_join_next(&mut self) -> Option<Done<T>> {
         let (task, outcome) = self.members.take(0)?.into_outcome();
         Some(Done { member: Member(task), outcome })
     }

@@ -50,7 +50,7 @@ pub fn interval(period: Duration) -> Interval {
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval needs a period that is longer than zero");
-    Interval { start, due: Duration::ZERO, period, missed: MissedTicks::default() }
+    Interval { start, due: Duration::ZERO, period, missed: MissedTickBehavior::default() }
 }
 
 /// Ticks at a fixed rate. Made by [`interval`] and [`interval_at`].
@@ -62,14 +62,14 @@ pub struct Interval {
     /// The moment of the next tick, after `start`.
     due: Duration,
     period: Duration,
-    missed: MissedTicks,
+    missed: MissedTickBehavior,
 }
 
 /// What an [`Interval`] does after its user was late: when the next tick was due before the one
 /// before it was collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub enum MissedTicks {
+pub enum MissedTickBehavior {
     /// Missed ticks follow at once, one after the other, until none is left. So there are as many
     /// ticks as periods.
     #[default]
@@ -82,11 +82,14 @@ pub enum MissedTicks {
 }
 
 impl Interval {
-    /// Sets what happens after missed ticks; by default [`MissedTicks::Burst`].
-    #[must_use]
-    pub fn missed_ticks(mut self, missed: MissedTicks) -> Self {
-        self.missed = missed;
-        self
+    /// Sets what happens after missed ticks; by default [`MissedTickBehavior::Burst`].
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed = behavior;
+    }
+
+    /// What happens after missed ticks.
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
     }
 
     /// Waits for the next tick, and returns the moment at which it was due.
@@ -147,9 +150,9 @@ impl Interval {
         let next = self.due.saturating_add(self.period);
         self.due = match self.missed {
             _ if now < next => next,
-            MissedTicks::Burst => next,
-            MissedTicks::Delay => now.saturating_add(self.period),
-            MissedTicks::Skip => {
+            MissedTickBehavior::Burst => next,
+            MissedTickBehavior::Delay => now.saturating_add(self.period),
+            MissedTickBehavior::Skip => {
                 let since_tick = (now - self.due).as_nanos() % self.period.as_nanos();
                 // Less than `now`, a reading of the clock.
                 let since_tick = Duration::from_nanos(since_tick as u64);

@@ -10,7 +10,7 @@
 //! | a group | all values, or all failures | [`TaskGroup::join_all`], [`TaskGroup::try_join_all`] |
 //! | | the first end, a success or a failure | [`TaskGroup::join_any`], [`TaskGroup::try_join_any`] |
 //! | | the first success | [`TaskGroup::first_value`], [`TaskGroup::try_first_value`] |
-//! | | one outcome after the other | [`TaskGroup::next_done`] |
+//! | | one outcome after the other | [`TaskGroup::join_next`] |
 //! | | the end of all members | [`TaskGroup::cancel_all`] |
 //! | a period | ticks at a fixed rate | [`interval`] |
 //! | a stream, a receiver, a generator | the next item, or none for now | [`next_timeout`] |
@@ -86,7 +86,7 @@ pub use bounded::BoundedGroup;
 pub use error::{Failure, GroupEnded, GroupError};
 pub use flatten::Flatten;
 pub use group::{Done, TaskGroup};
-pub use interval::{Interval, MissedTicks, interval, interval_at};
+pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use local::{LocalError, TaskLocal};
 pub use member::Member;
 pub use next_timeout::{NextTimeout, next_timeout};
@@ -98,5 +98,6 @@ pub use thread::spawn_thread;
 
 pub use pikake_traps::{
     Blocking, Builder, CancelFlag, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
-    blocking as run_in_thread, blocking_with as run_in_thread_with, spawn_anywhere,
+    blocking as run_in_thread, blocking_with as run_in_thread_with, spawn, spawn_anywhere,
+    yield_now,
 };

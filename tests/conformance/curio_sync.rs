@@ -131,7 +131,7 @@ fn every_wait_can_be_cancelled_or_time_out<R: Runner>() {
                 s.acquire().await.map(drop)
             })
             .await;
-            assert_eq!((never.available(), never.waiting()), (0, 0));
+            assert_eq!((never.available_permits(), never.waiting()), (0, 0));
         }),
     );
     check(
@@ -192,7 +192,7 @@ async fn take_turns(world: &World, permits: usize) {
             named(name, async move {
                 world.note(format_args!("{name} waits"));
                 let _permit = semaphore.acquire().await.unwrap();
-                world.note(format_args!("{name} has it, {} left", semaphore.available()));
+                world.note(format_args!("{name} has it, {} left", semaphore.available_permits()));
                 sleep(ms(5)).await.unwrap();
                 world.note(format_args!("{name} is done"));
             })

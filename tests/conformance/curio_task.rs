@@ -228,7 +228,7 @@ fn members_are_taken_as_they_end<R: Runner>() {
         for length in [30, 10, 20] {
             group.spawn(member(&world, length));
         }
-        while let Some(done) = group.next_done().await.unwrap() {
+        while let Some(done) = group.join_next().await.unwrap() {
             world.note(done.outcome.unwrap());
         }
         world.note(format_args!("{:?}", group.join_all().await.unwrap()));
@@ -242,7 +242,7 @@ fn the_rest_of_a_group_can_be_cancelled<R: Runner>() {
         for length in [30, 10, 20] {
             group.spawn(member(&world, length));
         }
-        world.note(group.next_done().await.unwrap().unwrap().outcome.unwrap());
+        world.note(group.join_next().await.unwrap().unwrap().outcome.unwrap());
         group.cancel_all().await.unwrap();
         world.note("all ended");
     });
@@ -316,7 +316,7 @@ fn empty_group_has_no_results<R: Runner>() {
         assert!(TaskGroup::<u32>::new().join_all().await.unwrap().is_empty());
         assert!(TaskGroup::<u32>::new().join_any().await.unwrap_err().had_no_members());
         TaskGroup::<u32>::new().cancel_all().await.unwrap();
-        assert!(TaskGroup::<u32>::new().next_done().await.unwrap().is_none());
+        assert!(TaskGroup::<u32>::new().join_next().await.unwrap().is_none());
     });
 }
 

@@ -160,7 +160,7 @@ fn thread_waits_for_a_lock_of_a_task() {
         let inside = lock.clone();
         let task = spawn_thread(move || {
             starts.send(()).unwrap();
-            inside.lock_blocking().push("thread");
+            inside.blocking_lock().push("thread");
         });
         receive(is_started).await;
         sleep(ms(5)).await.unwrap();

@@ -213,7 +213,7 @@ impl Points {
             }
             Held::Permits(count) => {
                 let _permit = self.permits.acquire_many(count).await?;
-                let (left, waiting) = (self.permits.available(), self.permits.waiting());
+                let (left, waiting) = (self.permits.available_permits(), self.permits.waiting());
                 note(format!("has {count} permits, {left} are left, {waiting} wait"));
                 block.await
             }
@@ -298,7 +298,7 @@ impl Drop for Points {
         let is_held = self.mutexes.iter().any(Mutex::is_locked)
             || self.value.is_writing()
             || self.value.reading() > 0;
-        let permits = self.permits.available();
+        let permits = self.permits.available_permits();
         let is_settled = |pool: &Pool| {
             pool.queue.granted() == 0 && pool.queue.is_empty() && pool.held.get() == 0
         };

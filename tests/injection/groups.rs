@@ -148,7 +148,7 @@ fn one_after_the_other_of_a_group() {
             group.spawn(alive.clone().member(length));
         }
         let mut all = Vec::new();
-        while let Some(done) = insistent.on(async || group.next_done().await).await {
+        while let Some(done) = insistent.on(async || group.join_next().await).await {
             all.push(done.outcome.unwrap().unwrap());
         }
         assert_eq!(group.running(), 0);

@@ -46,17 +46,20 @@ const PARTS: &[&str] = &["li", "ne", "\nun", "til", "|ex", "ac", "tre", "st"];
 
 #[test]
 fn reading_pieces() {
-    let expected = (Some("line".into()), Some(b"until|".to_vec()), *b"exact", b"rest".to_vec());
+    let expected = (Some("line".into()), Some(b"until".to_vec()), *b"exact", b"rest".to_vec());
     insist_inside(expected, async |insistent| {
         let reader = BufReader::new(dribble(PARTS));
-        let line = insistent.on(async || reader.read_line().await).await;
-        let until = insistent.on(async || reader.read_until(b'|').await).await;
+        let line = insistent.on(async || reader.next_line().await).await;
+        let until = insistent.on(async || reader.next_segment(b'|').await).await;
         let (mut exact, mut read) = ([0; 5], 0);
         while let Err(error) = reader.read_exact(&mut exact[read..]).await {
             insistent.note(&error.source);
             read += error.read;
         }
-        let rest = insistent.on(async || reader.read_to_end().await).await;
+        let mut rest = Vec::new();
+        while let Err(error) = reader.read_to_end(&mut rest).await {
+            insistent.note(&error);
+        }
         (line, until, exact, rest)
     });
 }

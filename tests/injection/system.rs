@@ -60,7 +60,7 @@ fn waiting_for_children() {
         let mut child = shell("trap 'exit 4' TERM; echo; read line");
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let reader = BufReader::new(child.stdout.take().unwrap());
-        insistent.on(async || reader.read_line().await).await;
+        insistent.on(async || reader.next_line().await).await;
         let stopped = insistent.on(async || child.stop(Duration::MAX).await).await;
         last_wait(insistent).await;
         (ended.code(), stopped.code())

@@ -130,7 +130,7 @@ fn waiting_for_room_in_a_group() {
             assert!(group.try_spawn(nap).is_ok());
         }
         let mut all = Vec::new();
-        while let Some(done) = insistent.on(async || group.next_done().await).await {
+        while let Some(done) = insistent.on(async || group.join_next().await).await {
             all.push(done.outcome.unwrap().unwrap());
         }
         all
@@ -145,7 +145,7 @@ fn spawning_in_a_group_with_a_limit() {
             insistent.on(async || group.spawn(sleep(ms(length))).await.map(drop)).await;
         }
         let mut ended = 0;
-        while insistent.on(async || group.next_done().await).await.is_some() {
+        while insistent.on(async || group.join_next().await).await.is_some() {
             ended += 1;
         }
         ended

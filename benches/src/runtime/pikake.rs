@@ -69,7 +69,7 @@ impl Channel for Mpsc {
     type Receiver = mpsc::Receiver<u32>;
 
     fn new(room: usize) -> (Self::Sender, Self::Receiver) {
-        mpsc::bounded(room)
+        mpsc::channel(room)
     }
 
     async fn send(sender: &mut Self::Sender, message: u32) {

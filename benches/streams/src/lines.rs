@@ -15,10 +15,10 @@ pub(crate) async fn on_pikake(clients: usize, count: usize) {
 
     async fn serve(stream: TcpStream, all: mpsc::Sender<(String, mpsc::Sender<String>)>) {
         let reader = BufReader::new(&stream);
-        let (to_me, mut mine) = mpsc::bounded(16);
+        let (to_me, mut mine) = mpsc::channel(16);
         loop {
             pikake::select! {
-                line = pikake::timeout_after(PATIENCE, reader.read_line()) => {
+                line = pikake::timeout_after(PATIENCE, reader.next_line()) => {
                     match line {
                         Ok(Ok(Some(line))) => all.send((line, to_me.clone())).await.unwrap(),
                         _ => return,
@@ -41,7 +41,7 @@ pub(crate) async fn on_pikake(clients: usize, count: usize) {
     }
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (all, mut lines) = mpsc::bounded::<(String, mpsc::Sender<String>)>(64);
+    let (all, mut lines) = mpsc::channel::<(String, mpsc::Sender<String>)>(64);
     pikake::spawn(async move {
         while let Ok(Some((mut line, to))) = lines.recv().await {
             line.push('\n');

@@ -205,7 +205,7 @@ impl Node {
         self.disk.vote.set(vote);
         self.is_leader.set(false);
         self.leader.set(None);
-        self.changed.notify_all();
+        self.changed.notify_waiters();
     }
 
     fn leads(&self, epoch: Epoch) -> bool {
@@ -293,7 +293,7 @@ impl Node {
         self.copied.borrow_mut()[self.id] = length;
         // A server that is alone is the majority.
         self.commit(epoch);
-        self.changed.notify_all();
+        self.changed.notify_waiters();
         length
     }
 
@@ -363,7 +363,7 @@ impl Node {
             let mut bank = self.bank.borrow_mut();
             log[committed..length].iter().for_each(|entry| bank.apply(entry));
             self.committed.set(length);
-            self.changed.notify_all();
+            self.changed.notify_waiters();
         }
     }
 
@@ -408,7 +408,7 @@ impl Drop for Leading<'_> {
         if node.leader.get() == Some(node.id) {
             node.leader.set(None);
         }
-        node.changed.notify_all();
+        node.changed.notify_waiters();
     }
 }
 

@@ -497,7 +497,7 @@ fn a_group_with_a_spawner_may_go_on() {
             let locks = lock.clone();
             group.spawn(async move { drop(locks.lock().await) });
             shared.set(Some(group.spawner()));
-            group.next_done().await.unwrap();
+            group.join_next().await.unwrap();
             drop(held);
         });
         let stuck = async || {

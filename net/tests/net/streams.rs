@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::rc::Rc;
 
 use pikake::net::{
-    BufReader, Copied, Decode, FramedReader, FramedWriter, LengthDelimited, LimitExceeded,
-    LineCodec, MemoryStream, Read, ReadBuffer, TcpListener, TcpStream, UnixListener, UnixStream,
-    Write, copy, copy_bidirectional, interruption,
+    BufReader, BufWriter, Copied, Decode, FramedReader, FramedWriter, LengthDelimited,
+    LimitExceeded, LineCodec, MemoryStream, Read, ReadBuffer, TcpListener, TcpStream, UnixListener,
+    UnixStream, Write, copy, copy_bidirectional, interruption,
 };
-use pikake::{sleep, spawn, timed, timeout_after};
+use pikake::{sleep, spawn, timed, timeout_after, yield_now};
 use proptest::prelude::*;
 
 use crate::support::scratch::Scratch;
@@ -42,20 +42,20 @@ async fn tcp_pair() -> (TcpStream, TcpStream) {
 fn pieces_are_taken_whole_and_in_order() {
     run(async {
         let reader = BufReader::new(with(b"one\r\ntwo\n\nfour|five|sixseven").await);
-        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("one"));
+        assert_eq!(reader.next_line().await.unwrap().as_deref(), Some("one"));
         let mut lines = reader.lines();
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("two"));
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some(""));
-        assert_eq!(reader.read_until(b'|').await.unwrap().as_deref(), Some(&b"four|"[..]));
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("two"));
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some(""));
+        assert_eq!(reader.next_segment(b'|').await.unwrap().as_deref(), Some(&b"four"[..]));
         let mut five = [0; 5];
         reader.read_exact(&mut five).await.unwrap();
         assert_eq!(&five, b"five|");
         let mut three = [0; 3];
         assert_eq!(reader.read(&mut three).await.unwrap(), 3);
         assert_eq!((&three, reader.buffered()), (b"six", 5));
-        assert_eq!(reader.read_until(b'|').await.unwrap().as_deref(), Some(&b"seven"[..]));
-        assert_eq!(reader.read_until(b'|').await.unwrap(), None);
-        assert_eq!(reader.read_line().await.unwrap(), None);
+        assert_eq!(reader.next_segment(b'|').await.unwrap().as_deref(), Some(&b"seven"[..]));
+        assert_eq!(reader.next_segment(b'|').await.unwrap(), None);
+        assert_eq!(reader.next_line().await.unwrap(), None);
         let error = reader.read_exact(&mut five).await.unwrap_err();
         assert_eq!((error.read, error.source.kind()), (0, ErrorKind::UnexpectedEof));
     });
@@ -68,7 +68,7 @@ fn partly_read_piece_refuses_other_readers() {
         there.write_all(b"be").await.unwrap();
         let reader = Rc::new(BufReader::new(here));
         let shared = reader.clone();
-        let line = spawn(async move { shared.read_line().await });
+        let line = spawn(async move { shared.next_line().await });
         sleep(ms(1)).await.unwrap();
         // The line's task is awake, and somebody else is first.
         there.write_all(b"gun\n").await.unwrap();
@@ -93,7 +93,7 @@ fn read_into_an_empty_buffer_returns_at_once() {
 fn into_parts_returns_the_buffered_bytes() {
     run(async {
         let reader = BufReader::new(with(b"CONNECT\nthe rest").await);
-        reader.read_line().await.unwrap();
+        reader.next_line().await.unwrap();
         let (stream, rest) = reader.into_parts();
         assert_eq!(rest, b"the rest");
         assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
@@ -104,8 +104,8 @@ fn into_parts_returns_the_buffered_bytes() {
 fn line_that_is_not_utf8_is_skipped() {
     run(async {
         let reader = BufReader::new(with(b"\xff\xfe\nplain\n").await);
-        assert_eq!(reader.read_line().await.unwrap_err().kind(), ErrorKind::InvalidData);
-        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("plain"));
+        assert_eq!(reader.next_line().await.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(reader.next_line().await.unwrap().as_deref(), Some("plain"));
     });
 }
 
@@ -122,21 +122,80 @@ fn line_over_the_limit_is_an_error() {
         });
         let reader = BufReader::new(stream).limit(50_000);
         for _ in 0..2 {
-            let error = reader.read_line().await.unwrap_err();
+            let error = reader.next_line().await.unwrap_err();
             assert!(is_limit(&error), "{error}");
             assert!(error.to_string().contains("50000 bytes"), "{error}");
         }
         // No more was kept than the limit and a chunk.
         assert!(reader.buffered() > 50_000 && reader.buffered() <= 50_000 + 16 * 1024);
         assert!(sent.get() <= 50_000 + 16 * 1024 + 200);
-        assert!(is_limit(&reader.read_to_end().await.unwrap_err()));
+        assert!(is_limit(&reader.read_to_end(&mut Vec::new()).await.unwrap_err()));
         drop(reader);
         flood.await.unwrap();
 
         // At the limit is within it.
         let reader = BufReader::new(with(b"12345678\n123456789\n").await).limit(9);
-        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("12345678"));
-        assert!(is_limit(&reader.read_line().await.unwrap_err()));
+        assert_eq!(reader.next_line().await.unwrap().as_deref(), Some("12345678"));
+        assert!(is_limit(&reader.next_line().await.unwrap_err()));
+    });
+}
+
+async fn all_of(stream: impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    BufReader::new(stream).read_to_end(&mut all).await.unwrap();
+    all
+}
+
+#[test]
+fn text_is_read_to_the_end() {
+    run(async {
+        let reader = BufReader::new(with(b"one\r\ntwo\r").await);
+        let mut text = "zero ".to_owned();
+        assert_eq!(reader.read_to_string(&mut text).await.unwrap(), 9);
+        assert_eq!(text, "zero one\r\ntwo\r");
+        let reader = BufReader::new(with(b"\xff!").await);
+        let error = reader.read_to_string(&mut text).await.unwrap_err();
+        assert_eq!((error.kind(), text.len(), reader.buffered()), (ErrorKind::InvalidData, 14, 2));
+    });
+}
+
+#[test]
+fn small_writes_are_gathered() {
+    run(async {
+        let (near, far) = MemoryStream::pair(4);
+        let writer = BufWriter::with_capacity(8, near);
+        writer.write_all(b"one ").await.unwrap();
+        writer.write_all(b"two ").await.unwrap();
+        assert_eq!(writer.buffered(), 8);
+        // Four bytes are taken. The write that is interrupted takes nothing of its own data.
+        let late = timed(ms(1), writer.write_all(b"three ")).await;
+        assert_eq!((late.output.unwrap().unwrap_err().written, writer.buffered()), (0, 4));
+        let reading = spawn(async move { all_of(far).await });
+        writer.write_all(b"three ").await.unwrap();
+        writer.write_all(b"a long one ").await.unwrap();
+        writer.write_all(b"end").await.unwrap();
+        writer.finish().await.unwrap();
+        assert_eq!(reading.await.unwrap(), b"one two three a long one end");
+    });
+}
+
+#[test]
+fn second_writer_of_a_full_buffer_is_refused() {
+    run(async {
+        let (near, far) = MemoryStream::pair(4);
+        let writer = Rc::new(BufWriter::with_capacity(8, near));
+        writer.write_all(b"12345678").await.unwrap();
+        let flushing = spawn({
+            let writer = writer.clone();
+            async move { writer.flush().await }
+        });
+        yield_now().await.unwrap();
+        let error = writer.write_all(b"9").await.unwrap_err();
+        assert_eq!((error.written, error.source.kind()), (0, ErrorKind::ResourceBusy));
+        let mut read = [0; 8];
+        BufReader::new(far).read_exact(&mut read).await.unwrap();
+        flushing.await.unwrap().unwrap();
+        assert_eq!((&read, writer.buffered()), (b"12345678", 0));
     });
 }
 
@@ -145,10 +204,12 @@ fn read_to_end_stops_at_the_limit() {
     run(async {
         let data: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
         let reader = BufReader::new(with(&data).await).limit(100_000);
-        assert_eq!(reader.read_to_end().await.unwrap(), data);
-        assert_eq!(reader.read_to_end().await.unwrap(), b"");
+        let mut all = b"before".to_vec();
+        assert_eq!(reader.read_to_end(&mut all).await.unwrap(), data.len());
+        assert_eq!(all[6..], data);
+        assert_eq!(reader.read_to_end(&mut all).await.unwrap(), 0);
         let reader = BufReader::new(with(&data).await).limit(99_999);
-        assert!(is_limit(&reader.read_to_end().await.unwrap_err()));
+        assert!(is_limit(&reader.read_to_end(&mut Vec::new()).await.unwrap_err()));
     });
 }
 
@@ -158,18 +219,18 @@ fn interrupted_or_dropped_line_is_read_again() {
         let (there, here) = MemoryStream::pair(ROOMY);
         let reader = BufReader::new(here);
         there.write_all(b"half a ").await.unwrap();
-        let line = timeout_after(ms(5), reader.read_line()).await;
+        let line = timeout_after(ms(5), reader.next_line()).await;
         assert!(line.is_err());
         assert_eq!(reader.buffered(), 7);
         {
-            let mut dropped = std::pin::pin!(reader.read_line());
+            let mut dropped = std::pin::pin!(reader.next_line());
             assert!(futures::poll!(dropped.as_mut()).is_pending());
             // Meanwhile nobody else may.
-            let error = reader.read_line().await.unwrap_err();
+            let error = reader.next_line().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ResourceBusy);
         }
         there.write_all(b"line\n").await.unwrap();
-        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("half a line"));
+        assert_eq!(reader.next_line().await.unwrap().as_deref(), Some("half a line"));
     });
 }
 
@@ -256,7 +317,7 @@ fn written_lines_are_limited_and_single() {
         assert!(!error.is_taken && error.source.kind() == ErrorKind::InvalidInput);
         writer.send("one line").await.unwrap();
         let reader = BufReader::new(other);
-        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("one line"));
+        assert_eq!(reader.next_line().await.unwrap().as_deref(), Some("one line"));
     });
 }
 
@@ -273,7 +334,7 @@ fn an_interrupted_message_is_finished_before_the_next() {
         let reading = spawn(async move {
             let reader = BufReader::new(other);
             let mut lines = Vec::new();
-            while let Some(line) = reader.read_line().await.unwrap() {
+            while let Some(line) = reader.next_line().await.unwrap() {
                 lines.push(line);
             }
             lines
@@ -290,7 +351,7 @@ fn copy_counts_and_returns_unwritten_bytes() {
         let (there, here) = MemoryStream::pair(10);
         let data = vec![7; 1000];
         let from = with(&data).await;
-        let reading = spawn(async move { BufReader::new(there).read_to_end().await.unwrap() });
+        let reading = spawn(async move { all_of(there).await });
         assert_eq!(copy(&from, &here).await.unwrap(), 1000);
         drop(here);
         assert_eq!(reading.await.unwrap(), data);
@@ -315,12 +376,12 @@ fn proxy_copies_and_half_closes_each_way() {
         let proxy = spawn(async move { copy_bidirectional(&near, &far).await });
         client.write_all(b"question").await.unwrap();
         client.shutdown(Shutdown::Write).unwrap();
-        let asked = BufReader::new(&server).read_to_end().await.unwrap();
+        let asked = all_of(&server).await;
         assert_eq!(asked, b"question");
         // The other half goes on.
         server.write_all(b"the answer").await.unwrap();
         drop(server);
-        assert_eq!(BufReader::new(&client).read_to_end().await.unwrap(), b"the answer");
+        assert_eq!(all_of(&client).await, b"the answer");
         let copied = proxy.await.unwrap().unwrap();
         assert_eq!(copied, Copied { to_second: 8, to_first: 10 });
     });
@@ -524,11 +585,11 @@ fn readers_keep_to_their_limit_whatever_the_thread_has_read() {
         let (near, far) = MemoryStream::pair(100_000);
         near.write_all(&[b'x'; 40_000]).await.unwrap();
         near.write_all(b"\n").await.unwrap();
-        BufReader::new(far).read_line().await.unwrap();
+        BufReader::new(far).next_line().await.unwrap();
         let (near, far) = MemoryStream::pair(100_000);
         near.write_all(&[b'x'; 60_000]).await.unwrap();
         let reader = BufReader::new(far).limit(10);
-        assert!(is_limit(&reader.read_line().await.unwrap_err()));
+        assert!(is_limit(&reader.next_line().await.unwrap_err()));
         assert!(reader.buffered() <= 10 + 16 * 1024, "{} bytes", reader.buffered());
     });
 }

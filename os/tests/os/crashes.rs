@@ -196,7 +196,7 @@ fn misuse_outside_a_kernel_panics_at_its_line() {
         misuse(|| poll(async { pikake::stdio::stdout().write_all(b"text").await }));
         misuse(|| poll(async { pikake::process::Command::new("true").output().await }));
         misuse(|| poll(async { Queue::<u8>::bounded(1).get().await.map(drop) }));
-        misuse(|| poll(async { mpsc::bounded::<u8>(1).1.recv().await }));
+        misuse(|| poll(async { mpsc::channel::<u8>(1).1.recv().await }));
         return;
     }
     let (called, panicked) = lines_of(test);

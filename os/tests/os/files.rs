@@ -89,12 +89,12 @@ async fn lines_are_read_up_to_a_limit() {
     let reader = BufReader::new(File::open(&path).await.unwrap());
     let mut lines = reader.lines();
     for expected in ["line 1", "line 2", "line 3"] {
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some(expected));
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some(expected));
     }
-    assert_eq!(lines.next().await.unwrap(), None);
-    assert_eq!(reader.read_line().await.unwrap(), None);
+    assert_eq!(lines.next_line().await.unwrap(), None);
+    assert_eq!(reader.next_line().await.unwrap(), None);
     let reader = BufReader::new(File::open("/dev/zero").await.unwrap()).limit(100_000);
-    let error = reader.read_line().await.unwrap_err();
+    let error = reader.next_line().await.unwrap_err();
     let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<LimitExceeded>());
     assert_eq!(inside.map(|exceeded| exceeded.limit), Some(100_000));
 }

@@ -175,9 +175,9 @@ async fn signals_reach_the_child() {
     let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
     let mut child = shell(script).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap());
-    assert_eq!(lines.read_line().await.unwrap().as_deref(), Some("ready"));
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
     child.signal(SIGUSR1).unwrap();
-    assert_eq!(lines.read_line().await.unwrap().as_deref(), Some("usr1"));
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("usr1"));
     assert_eq!(child.signal(12345).unwrap_err().kind(), ErrorKind::InvalidInput);
     child.kill().unwrap();
     assert_eq!(child.wait().await.unwrap().signal(), Some(SIGKILL));

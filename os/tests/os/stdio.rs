@@ -39,7 +39,7 @@ fn child() {
             })
             .detach();
             let reader = BufReader::new(stdin()).limit(100);
-            while let Some(line) = reader.read_line().await.unwrap() {
+            while let Some(line) = reader.next_line().await.unwrap() {
                 stdout().write_all(format!("you said {line}\n").as_bytes()).await.unwrap();
             }
             stdout().write_all(b"the end\n").await.unwrap();

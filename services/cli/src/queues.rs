@@ -211,7 +211,7 @@ async fn confirm(queue: &str, count: u64) -> Result<(), Stop> {
         )));
     }
     note(&format!("Remove {} from {queue} for good? [y/N]", jobs_text(count)));
-    let answer = BufReader::new(stdin()).read_line().await.map_err(Stop::other)?;
+    let answer = BufReader::new(stdin()).next_line().await.map_err(Stop::other)?;
     match answer.as_deref().map(str::trim) {
         Some("y" | "Y" | "yes") => Ok(()),
         _ => Err(Stop::usage("nothing was removed")),

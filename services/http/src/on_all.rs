@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::io;
 
-use pikake_net::{TcpListener, ToAddresses, interruption};
+use pikake_net::{TcpListener, ToSocketAddrs, interruption};
 use pikake_traps::KernelHandle;
 
 use crate::report::{Report, ServeError};
@@ -113,7 +113,7 @@ pub fn serve_on_all<A, M, I>(
     make: M,
 ) -> impl Future<Output = Result<Reports, ServeError>> + use<A, M, I>
 where
-    A: ToAddresses,
+    A: ToSocketAddrs,
     M: FnOnce(TcpListener) -> I + Clone + Send + 'static,
     I: IntoFuture<Output = Result<Report, ServeError>, IntoFuture: 'static>,
 {

@@ -125,7 +125,7 @@ async fn shared_primitives_work_between_kernels() {
     const EACH: usize = 10;
     let count = Arc::new(shared::Mutex::new(0));
     let queue = Arc::new(shared::Queue::bounded(2));
-    let (sender, mut receiver) = shared::bounded_channel(1);
+    let (sender, mut receiver) = shared::channel(1);
     let go = Arc::new(shared::Event::new());
     let others: Vec<_> = other_kernels()
         .into_iter()
@@ -617,7 +617,7 @@ fn server_on_three_kernels_survives_faults() {
         sim.host("server", || async {
             // The state of the main kernel, which the others ask for numbers.
             let last = Rc::new(Cell::new(0_u64));
-            let (sender, mut receiver) = shared::bounded_channel::<shared::Sender<u64>>(4);
+            let (sender, mut receiver) = shared::channel::<shared::Sender<u64>>(4);
             let numbers = spawn(async move {
                 while let Some(reply) = receiver.recv().await? {
                     last.set(last.get() + 1);
@@ -631,7 +631,7 @@ fn server_on_three_kernels_survives_faults() {
                 let answer = move |stream: TcpStream, _| {
                     let sender = sender.clone();
                     async move {
-                        let (reply, mut replied) = shared::bounded_channel(1);
+                        let (reply, mut replied) = shared::channel(1);
                         if sender.send(reply).await.is_ok() {
                             if let Ok(Some(number)) = replied.recv().await {
                                 drop(stream.write_all(&u64::to_le_bytes(number)).await);

@@ -124,7 +124,7 @@ fn retry_that_ignores_its_backoff_swallows() {
 #[test]
 fn sends_in_a_loop_that_ignore_errors_swallow() {
     let found = swallowed(async || {
-        let (send, receive) = mpsc::bounded(1);
+        let (send, receive) = mpsc::channel(1);
         cancel(spawn(async move {
             for item in 0..5 {
                 let _ = send.send(item).await;
@@ -220,7 +220,7 @@ fn rollback_by_the_same_function_is_cleanup() {
 #[test]
 fn cleanup_may_wait_often_at_other_places() {
     run(async || {
-        let (send, mut receive) = mpsc::bounded(1);
+        let (send, mut receive) = mpsc::channel(1);
         let reader = spawn(async move { while let Ok(Some(_)) = receive.recv().await {} });
         cancel(spawn(async move {
             sleep(SECOND).await.unwrap_err();
@@ -259,7 +259,7 @@ fn shield_hides_every_wait() {
 #[test]
 fn own_timeouts_in_a_loop_are_never_named() {
     run(async || {
-        let (send, mut receive) = mpsc::bounded::<u8>(1);
+        let (send, mut receive) = mpsc::channel::<u8>(1);
         let polling = spawn(async move {
             let mut timeouts = 0;
             loop {
@@ -334,8 +334,8 @@ fn lines_of_libraries_are_no_places_to_return_to() {
             timeout_after(60 * SECOND, other).await.unwrap().unwrap().unwrap();
         }))
         .await;
-        let (send, mut orders) = mpsc::bounded::<u8>(1);
-        let (receipt, mut receipts) = mpsc::bounded::<u8>(1);
+        let (send, mut orders) = mpsc::channel::<u8>(1);
+        let (receipt, mut receipts) = mpsc::channel::<u8>(1);
         let sending = spawn(async move {
             sleep(SECOND).await.unwrap();
             receipt.send(1).await.unwrap();

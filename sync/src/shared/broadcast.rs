@@ -15,7 +15,7 @@ use pikake_traps::Interrupted;
 use super::block;
 use super::wait::{TaskWait, Wait};
 use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
-pub use crate::broadcast::{RecvError, TryRecvError};
+pub use crate::broadcast::{RecvError, SendError, TryRecvError};
 
 /// Creates a channel in which every receiver gets every item that is sent after its creation.
 ///
@@ -32,10 +32,10 @@ pub use crate::broadcast::{RecvError, TryRecvError};
 /// let mut other = sender.subscribe();
 /// let thread = std::thread::spawn(move || sender.send("hello"));
 /// // A task would say `one.recv().await?`.
-/// assert_eq!(one.recv_blocking(), Ok("hello"));
-/// assert_eq!(other.recv_blocking(), Ok("hello"));
-/// assert_eq!(other.recv_blocking(), Err(RecvError::Closed));
-/// assert_eq!(thread.join().unwrap(), 2);
+/// assert_eq!(one.blocking_recv(), Ok("hello"));
+/// assert_eq!(other.blocking_recv(), Ok("hello"));
+/// assert_eq!(other.blocking_recv(), Err(RecvError::Closed));
+/// assert_eq!(thread.join().unwrap(), Ok(2));
 /// ```
 ///
 /// # Panics
@@ -181,20 +181,22 @@ impl<T> WaitKind<Kept<T>> for Receiving {
 pub struct Sender<T>(Arc<Shared<Kept<T>>>);
 
 impl<T> Sender<T> {
-    /// Sends an item to all receivers, and returns their number. Without receivers, the item is
-    /// dropped.
-    pub fn send(&self, item: T) -> usize {
-        let item = Arc::new(block::Mutex::new(item));
+    /// Sends an item to all receivers, and returns their number.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the item: there are no receivers. Later there may be some.
+    pub fn send(&self, item: T) -> Result<usize, SendError<T>> {
         let (receivers, surplus) = self.0.change(|kept| {
             if kept.receivers == 0 {
-                return (0, Some(item));
+                return Err(SendError(item));
             }
-            kept.items.push_back((item, kept.receivers));
+            kept.items.push_back((Arc::new(block::Mutex::new(item)), kept.receivers));
             let is_full = kept.items.len() > kept.capacity;
-            (kept.receivers, if is_full { kept.take_first() } else { None })
-        });
+            Ok((kept.receivers, if is_full { kept.take_first() } else { None }))
+        })?;
         drop(surplus);
-        receivers
+        Ok(receivers)
     }
 
     /// Adds a receiver for all items that are sent from now on.
@@ -205,7 +207,7 @@ impl<T> Sender<T> {
     }
 
     /// The number of receivers.
-    pub fn receivers(&self) -> usize {
+    pub fn receiver_count(&self) -> usize {
         self.0.lock().receivers
     }
 }
@@ -268,7 +270,7 @@ impl<T: Clone> Receiver<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn recv_blocking(&mut self) -> Result<T, RecvError> {
+    pub fn blocking_recv(&mut self) -> Result<T, RecvError> {
         self.block(None).map_err(|ended| match ended {
             TryRecvError::Lagged(missed) => RecvError::Lagged(missed),
             TryRecvError::Closed | TryRecvError::Empty => RecvError::Closed,
@@ -284,7 +286,7 @@ impl<T: Clone> Receiver<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn recv_blocking_timeout(&mut self, length: Duration) -> Result<T, TryRecvError> {
+    pub fn blocking_recv_timeout(&mut self, length: Duration) -> Result<T, TryRecvError> {
         self.block(Instant::now().checked_add(length))
     }
 

@@ -16,7 +16,7 @@ use super::items::{self, Getting, Items, Numbered};
 use super::queue::Queue;
 use super::wait::TaskWait;
 use super::waiters::Shared;
-use crate::error::{PutError, TryGetError, TryPutError};
+use crate::error::{NotPut, PutError, TryGetError, TryPutError};
 
 /// Creates a channel that holds up to `capacity` items. A sender waits while the channel is full;
 /// with capacity zero, it waits for the receiver.
@@ -24,27 +24,28 @@ use crate::error::{PutError, TryGetError, TryPutError};
 /// # Examples
 ///
 /// ```
-/// let (sender, mut receiver) = pikake::sync::shared::bounded_channel(8);
+/// let (sender, mut receiver) = pikake::sync::shared::channel(8);
 /// let thread = std::thread::spawn(move || {
 ///     for number in 0..10 {
-///         sender.send_blocking(number)?; // a task would say `sender.send(number).await?`
+///         sender.blocking_send(number)?; // a task would say `sender.send(number).await?`
 ///     }
 ///     Ok::<_, pikake::sync::PutError<u32>>(())
 /// });
 /// let mut sum = 0;
-/// while let Some(number) = receiver.recv_blocking() {
+/// while let Some(number) = receiver.blocking_recv() {
 ///     sum += number;
 /// }
 /// assert_eq!(sum, 45);
 /// # thread.join().unwrap().unwrap();
 /// ```
-pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     with(Queue::bounded(capacity))
 }
 
-/// Creates a channel that holds any number of items.
-pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    with(Queue::unbounded())
+/// Creates a channel that holds any number of items, so that no sender waits.
+pub fn unbounded_channel<T>() -> (UnboundedSender<T>, Receiver<T>) {
+    let (sender, receiver) = with(Queue::unbounded());
+    (UnboundedSender(sender), receiver)
 }
 
 fn with<T>(queue: Queue<T>) -> (Sender<T>, Receiver<T>) {
@@ -53,7 +54,7 @@ fn with<T>(queue: Queue<T>) -> (Sender<T>, Receiver<T>) {
     (Sender { shared: shared.clone(), senders }, Receiver(shared))
 }
 
-/// The side of a channel that sends. See [`bounded_channel`](crate::shared::bounded_channel).
+/// The side of a channel that sends. See [`channel`](crate::shared::channel).
 pub struct Sender<T> {
     shared: Arc<Shared<Items<T>>>,
     senders: Arc<AtomicUsize>,
@@ -88,8 +89,8 @@ impl<T> Sender<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn send_blocking(&self, item: T) -> Result<(), PutError<T>> {
-        items::put_blocking(&self.shared, item)
+    pub fn blocking_send(&self, item: T) -> Result<(), PutError<T>> {
+        items::blocking_put(&self.shared, item)
     }
 
     /// Sends an item, if there is room now and no other caller waits for room.
@@ -118,7 +119,28 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side of a channel that receives. See [`bounded_channel`](crate::shared::bounded_channel).
+/// The side of an [`unbounded_channel`] that sends, from a task or a thread.
+pub struct UnboundedSender<T>(Sender<T>);
+
+impl<T> UnboundedSender<T> {
+    /// Sends an item.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`], with the item: the receiver is gone, or has closed the channel.
+    pub fn send(&self, item: T) -> Result<(), PutError<T>> {
+        self.0.try_send(item).map_err(|error| PutError::new(error.into_item(), NotPut::Closed))
+    }
+}
+
+impl<T> Clone for UnboundedSender<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// The side of a channel that receives. See [`channel`](crate::shared::channel) and
+/// [`unbounded_channel`].
 ///
 /// A receiver that is dropped drops the items that it has not received.
 pub struct Receiver<T>(Arc<Shared<Items<T>>>);
@@ -149,8 +171,8 @@ impl<T> Receiver<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn recv_blocking(&mut self) -> Option<T> {
-        items::get_blocking(&self.0, None).ok()
+    pub fn blocking_recv(&mut self) -> Option<T> {
+        items::blocking_get(&self.0, None).ok()
     }
 
     /// Receives the next item, blocking the thread for at most `length` until there is one.
@@ -162,8 +184,8 @@ impl<T> Receiver<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn recv_blocking_timeout(&mut self, length: Duration) -> Result<T, TryGetError> {
-        items::get_blocking(&self.0, Instant::now().checked_add(length))
+    pub fn blocking_recv_timeout(&mut self, length: Duration) -> Result<T, TryGetError> {
+        items::blocking_get(&self.0, Instant::now().checked_add(length))
     }
 
     /// Receives the next item, if there is one.
@@ -218,6 +240,15 @@ impl<T> Stream for RecvStream<'_, T> {
             Ok(Err(())) => None,
             Err(interrupted) => Some(Err(interrupted)),
         })
+    }
+}
+
+impl<T> fmt::Debug for UnboundedSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("UnboundedSender");
+        shown.field("senders", &self.0.senders.load(Ordering::Relaxed));
+        self.0.shared.show(&mut shown);
+        shown.finish()
     }
 }
 

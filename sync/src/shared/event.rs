@@ -23,7 +23,7 @@ use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 /// let ready = Arc::new(Event::new());
 /// let thread = std::thread::spawn({
 ///     let ready = ready.clone();
-///     move || ready.wait_blocking()
+///     move || ready.blocking_wait()
 /// });
 /// // A task would say `ready.wait().await?`.
 /// ready.set();
@@ -106,7 +106,7 @@ impl Event {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn wait_blocking(&self) {
+    pub fn blocking_wait(&self) {
         Wait::<_, _, Waiting>::new(&self.0, ()).block(None);
     }
 
@@ -115,7 +115,7 @@ impl Event {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn wait_blocking_timeout(&self, length: Duration) -> bool {
+    pub fn blocking_wait_timeout(&self, length: Duration) -> bool {
         let until = Instant::now().checked_add(length);
         Wait::<_, _, Waiting>::new(&self.0, ()).block(until).is_some()
     }

@@ -229,7 +229,7 @@ pub(crate) async fn put<T>(
     }
 }
 
-pub(crate) fn put_blocking<T>(shared: &Shared<Items<T>>, item: T) -> Result<(), PutError<T>> {
+pub(crate) fn blocking_put<T>(shared: &Shared<Items<T>>, item: T) -> Result<(), PutError<T>> {
     let put = put_blocking_until(shared, item, None);
     put.map_err(|closed| PutError::new(closed.into_item(), NotPut::Closed))
 }
@@ -256,7 +256,7 @@ pub(crate) async fn get<T>(
     Ok(got.ok().map(|Numbered(_, item)| item))
 }
 
-pub(crate) fn get_blocking<T>(
+pub(crate) fn blocking_get<T>(
     shared: &Shared<Items<T>>,
     until: Option<Instant>,
 ) -> Result<T, TryGetError> {

@@ -11,6 +11,7 @@ use pikake_traps::{Interrupted, TaskMark};
 use super::block::{self, Guard};
 use super::wait::{TaskWait, Wait};
 use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
+use crate::error::TryLockError;
 use crate::holder::HANDED_OVER;
 
 /// A mutex for threads and for tasks of any kernel.
@@ -28,14 +29,14 @@ use crate::holder::HANDED_OVER;
 /// let threads: Vec<_> = (1..=4)
 ///     .map(|number| {
 ///         let sum = sum.clone();
-///         std::thread::spawn(move || *sum.lock_blocking() += number)
+///         std::thread::spawn(move || *sum.blocking_lock() += number)
 ///     })
 ///     .collect();
 /// // Meanwhile a task may say `sum.lock().await?`.
 /// for thread in threads {
 ///     thread.join().unwrap();
 /// }
-/// assert_eq!(*sum.lock_blocking(), 10);
+/// assert_eq!(*sum.blocking_lock(), 10);
 /// ```
 pub struct Mutex<T: ?Sized> {
     lock: Shared<Lock>,
@@ -153,15 +154,19 @@ impl<T: ?Sized> Mutex<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn lock_blocking(&self) -> MutexGuard<'_, T> {
+    pub fn blocking_lock(&self) -> MutexGuard<'_, T> {
         Wait::<_, _, Locking>::new(&self.lock, ()).block(None);
         self.guard()
     }
 
     /// Takes the lock if it is free and has no waiters.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    ///
+    /// # Errors
+    ///
+    /// [`TryLockError`]: the lock is held, or there are waiters.
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
         let locked = Locking::try_now(&mut self.lock.lock(), ());
-        locked.is_ok().then(|| self.guard())
+        locked.map(|_| self.guard()).map_err(|_| TryLockError)
     }
 
     fn guard(&self) -> MutexGuard<'_, T> {

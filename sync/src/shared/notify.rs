@@ -18,7 +18,7 @@ use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 /// * [`notify_one`](Self::notify_one) notifies the waiter that came first. Without a waiter the
 ///   `Notify` keeps the notification for the next wait. It keeps one, however often the call is
 ///   repeated.
-/// * [`notify_all`](Self::notify_all) notifies all current waiters, and keeps nothing.
+/// * [`notify_waiters`](Self::notify_waiters) notifies all current waiters, and keeps nothing.
 ///
 /// # Examples
 ///
@@ -35,13 +35,13 @@ use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 ///         shared.1.notify_one(); // not lost, if nobody waits yet
 ///     }
 /// });
-/// shared.1.notified_blocking(); // a task would say `notified().await?`
+/// shared.1.blocking_notified(); // a task would say `notified().await?`
 /// assert_eq!(shared.0.load(Ordering::Acquire), 7);
 /// # thread.join().unwrap();
 /// ```
 pub struct Notify(pub(super) Shared<Rounds>);
 
-/// Notifications, and the round that the next `notify_all` ends.
+/// Notifications, and the round that the next `notify_waiters` ends.
 #[derive(Debug)]
 pub(super) struct Rounds {
     round: u64,
@@ -140,8 +140,7 @@ impl Notify {
     ///
     /// No notification is kept. A notification of [`notify_one`](Self::notify_one) that a waiter
     /// has not collected yet goes on to the next waiter, or is kept.
-    #[doc(alias = "notify_waiters")]
-    pub fn notify_all(&self) {
+    pub fn notify_waiters(&self) {
         self.0.change(Rounds::end_round);
     }
 
@@ -173,7 +172,7 @@ impl Notify {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn notified_blocking(&self) {
+    pub fn blocking_notified(&self) {
         self.block(None);
     }
 
@@ -183,7 +182,7 @@ impl Notify {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn notified_blocking_timeout(&self, length: Duration) -> bool {
+    pub fn blocking_notified_timeout(&self, length: Duration) -> bool {
         self.block(Instant::now().checked_add(length))
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pikake_traps::Interrupted;
 
 use super::items::{
-    Items, Joining, Numbered, get, get_blocking, put, put_blocking, put_blocking_until, try_get,
+    Items, Joining, Numbered, blocking_get, blocking_put, get, put, put_blocking_until, try_get,
 };
 use super::wait::{TaskWait, Wait};
 use super::waiters::Shared;
@@ -28,10 +28,10 @@ use crate::error::{NothingToDo, PutError, TryGetError, TryPutError};
 /// let queue = Arc::new(Queue::bounded(2));
 /// let thread = std::thread::spawn({
 ///     let queue = queue.clone();
-///     move || (0..10).for_each(|number| queue.put_blocking(number).unwrap())
+///     move || (0..10).for_each(|number| queue.blocking_put(number).unwrap())
 /// });
 /// // A task would say `queue.get().await?`.
-/// let sum: u32 = (0..10).map(|_| queue.get_blocking().unwrap()).sum();
+/// let sum: u32 = (0..10).map(|_| queue.blocking_get().unwrap()).sum();
 /// assert_eq!(sum, 45);
 /// thread.join().unwrap();
 /// ```
@@ -77,8 +77,8 @@ impl<T> Queue<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn put_blocking(&self, item: T) -> Result<(), PutError<T>> {
-        put_blocking(&self.0, item)
+    pub fn blocking_put(&self, item: T) -> Result<(), PutError<T>> {
+        blocking_put(&self.0, item)
     }
 
     /// Puts an item, blocking the thread for at most `length` until there is room.
@@ -90,7 +90,7 @@ impl<T> Queue<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn put_blocking_timeout(&self, item: T, length: Duration) -> Result<(), TryPutError<T>> {
+    pub fn blocking_put_timeout(&self, item: T, length: Duration) -> Result<(), TryPutError<T>> {
         put_blocking_until(&self.0, item, Instant::now().checked_add(length))
     }
 
@@ -129,8 +129,8 @@ impl<T> Queue<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn get_blocking(&self) -> Option<T> {
-        get_blocking(&self.0, None).ok()
+    pub fn blocking_get(&self) -> Option<T> {
+        blocking_get(&self.0, None).ok()
     }
 
     /// Gets the next item, blocking the thread for at most `length` until there is one.
@@ -142,8 +142,8 @@ impl<T> Queue<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn get_blocking_timeout(&self, length: Duration) -> Result<T, TryGetError> {
-        get_blocking(&self.0, Instant::now().checked_add(length))
+    pub fn blocking_get_timeout(&self, length: Duration) -> Result<T, TryGetError> {
+        blocking_get(&self.0, Instant::now().checked_add(length))
     }
 
     /// Gets the next item, if there is one and no other getter waits.
@@ -203,7 +203,7 @@ impl<T> Queue<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn join_blocking(&self) {
+    pub fn blocking_join(&self) {
         Wait::<_, _, Joining>::new(&self.0, ()).block(None);
     }
 

@@ -12,7 +12,7 @@ use super::broadcast::{Receiving, RecvError};
 use super::items::{Getting, Putting};
 use super::notify::Notified;
 use super::wait::Wait;
-use crate::shared::{Event, Mutex, Notify, Queue, bounded_channel, broadcast, watch};
+use crate::shared::{Event, Mutex, Notify, Queue, broadcast, channel, watch};
 
 /// The number of schedules of each program.
 const SCHEDULES: usize = 3_000;
@@ -42,7 +42,7 @@ fn mutex_excludes_and_serves_all_threads() {
                 let mutex = mutex.clone();
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        let mut count = mutex.lock_blocking();
+                        let mut count = mutex.blocking_lock();
                         let before = *count;
                         thread::yield_now();
                         *count = before + 1;
@@ -51,7 +51,7 @@ fn mutex_excludes_and_serves_all_threads() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(*mutex.lock_blocking(), 6);
+        assert_eq!(*mutex.blocking_lock(), 6);
     });
 }
 
@@ -65,7 +65,7 @@ fn items_arrive_once_in_order_of_their_sender() {
                     let queue = queue.clone();
                     thread::spawn(move || {
                         for number in 0..2 {
-                            queue.put_blocking((sender, number)).unwrap();
+                            queue.blocking_put((sender, number)).unwrap();
                         }
                     })
                 })
@@ -75,7 +75,7 @@ fn items_arrive_once_in_order_of_their_sender() {
                     let queue = queue.clone();
                     thread::spawn(move || {
                         let mut got = Vec::new();
-                        while let Some(item) = queue.get_blocking() {
+                        while let Some(item) = queue.blocking_get() {
                             got.push(item);
                             queue.task_done().unwrap();
                         }
@@ -84,7 +84,7 @@ fn items_arrive_once_in_order_of_their_sender() {
                 })
                 .collect();
             putters.into_iter().for_each(|thread| thread.join().unwrap());
-            queue.join_blocking();
+            queue.blocking_join();
             queue.close();
             let mut all = BTreeSet::new();
             for getter in getters {
@@ -107,7 +107,7 @@ fn uncollected_item_goes_to_next_getter() {
         let queue = Arc::new(Queue::bounded(1));
         let putter = thread::spawn({
             let queue = queue.clone();
-            move || (0..3).for_each(|number| queue.put_blocking(number).unwrap())
+            move || (0..3).for_each(|number| queue.blocking_put(number).unwrap())
         });
         let dropping = thread::spawn({
             let queue = queue.clone();
@@ -123,7 +123,7 @@ fn uncollected_item_goes_to_next_getter() {
             let queue = queue.clone();
             move || {
                 let mut got = Vec::new();
-                while let Some(item) = queue.get_blocking() {
+                while let Some(item) = queue.blocking_get() {
                     got.push(item);
                 }
                 got
@@ -160,7 +160,7 @@ fn item_is_got_or_taken_back() {
         });
         let getter = thread::spawn({
             let queue = queue.clone();
-            move || queue.get_blocking()
+            move || queue.blocking_get()
         });
         let back = dropping.join().unwrap();
         queue.close();
@@ -176,7 +176,7 @@ fn event_set_and_cleared_releases_waiters() {
         let waiters: Vec<_> = (0..2)
             .map(|_| {
                 let event = event.clone();
-                thread::spawn(move || event.wait_blocking())
+                thread::spawn(move || event.blocking_wait())
             })
             .collect();
         while !format!("{event:?}").contains("waiting: 2") {
@@ -191,16 +191,16 @@ fn event_set_and_cleared_releases_waiters() {
 #[test]
 fn channel_ends_with_its_last_sender() {
     check(|| {
-        let (sender, mut receiver) = bounded_channel(1);
+        let (sender, mut receiver) = channel(1);
         let threads: Vec<_> = (0..2)
             .map(|number| {
                 let sender = sender.clone();
-                thread::spawn(move || sender.send_blocking(number).unwrap())
+                thread::spawn(move || sender.blocking_send(number).unwrap())
             })
             .collect();
         drop(sender);
         let mut got = Vec::new();
-        while let Some(item) = receiver.recv_blocking() {
+        while let Some(item) = receiver.blocking_recv() {
             got.push(item);
         }
         got.sort_unstable();
@@ -219,7 +219,7 @@ fn broadcast_items_arrive_once_or_are_missed() {
                 thread::spawn(move || {
                     let (mut got, mut missed) = (Vec::new(), 0);
                     loop {
-                        match receiver.recv_blocking() {
+                        match receiver.blocking_recv() {
                             Ok(item) => got.push(item),
                             Err(RecvError::Lagged(number)) => missed += number,
                             Err(RecvError::Closed) => return (got, missed),
@@ -252,7 +252,7 @@ fn broadcast_items_arrive_once_or_are_missed() {
                 assert!(got.iter().filter(|item| item.0 == sender).is_sorted(), "{got:?}");
             }
         }
-        assert_eq!(late.recv_blocking(), Err(RecvError::Closed));
+        assert_eq!(late.blocking_recv(), Err(RecvError::Closed));
         assert!(format!("{late:?}").contains("kept: 0"), "{late:?}");
     });
 }
@@ -266,7 +266,7 @@ fn watchers_see_the_last_change_and_the_end() {
                 let mut receiver = receiver.clone();
                 thread::spawn(move || {
                     let mut seen = vec![receiver.get()];
-                    while receiver.changed_blocking() {
+                    while receiver.blocking_changed() {
                         seen.push(receiver.get());
                     }
                     seen
@@ -294,7 +294,7 @@ fn notification_reaches_a_waiter_that_stays() {
         });
         let waiting = thread::spawn({
             let notify = notify.clone();
-            move || notify.notified_blocking()
+            move || notify.blocking_notified()
         });
         notify.notify_one();
         if dropping.join().unwrap() {
@@ -312,7 +312,7 @@ fn waiters_of_an_ended_round_leave_one_notification_at_most() {
         let waiters: Vec<_> = (0..2)
             .map(|_| {
                 let notify = notify.clone();
-                thread::spawn(move || notify.notified_blocking())
+                thread::spawn(move || notify.blocking_notified())
             })
             .collect();
         while notify.waiting() < 2 {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +12,16 @@ use std::time::{Duration, Instant};
 use futures_core::Stream;
 use pikake_traps::Interrupted;
 
-use super::block;
+use super::block::{self, Guard};
 use super::wait::{TaskWait, Wait};
 use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
+
+pub use crate::error::SendError;
 
 /// Creates a channel for a value that changes. Receivers see the last state and skip those that
 /// they missed.
 ///
-/// The value is behind a lock, which the closures of `with` and `modify` hold: they should be
+/// The value is behind a lock, which a borrow and the closure of `send_modify` hold. Both should be
 /// short, and must not use the value of the same channel.
 ///
 /// # Examples
@@ -26,12 +29,12 @@ use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 /// ```
 /// let (sender, mut receiver) = pikake::sync::shared::watch::channel("starting");
 /// let thread = std::thread::spawn(move || {
-///     sender.send("loading");
-///     sender.send("running");
+///     sender.send_replace("loading");
+///     sender.send_replace("running");
 /// });
 /// // A task would say `receiver.changed().await?`.
-/// while receiver.changed_blocking() {}
-/// assert_eq!(receiver.get(), "running");
+/// while receiver.blocking_changed() {}
+/// assert_eq!(*receiver.borrow(), "running");
 /// # thread.join().unwrap();
 /// ```
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
@@ -92,19 +95,50 @@ impl WaitKind<Changes> for Changed {
     fn give_back(_: &mut Changes, _: u64) {}
 }
 
+/// A borrow of the value, which holds its lock.
+#[must_use = "a borrow that is dropped at once reads nothing"]
+pub struct Ref<'a, T>(Guard<'a, T>);
+
+impl<T> Deref for Ref<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The side of a [`channel`] that changes the value.
 pub struct Sender<T>(Arc<Watched<T>>);
 
 impl<T> Sender<T> {
+    /// Replaces the value, if there are receivers.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the new value: there are no receivers. The value stays as it is.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        if self.receiver_count() == 0 {
+            return Err(SendError(value));
+        }
+        self.send_replace(value);
+        Ok(())
+    }
+
     /// Replaces the value, and returns the previous one.
-    pub fn send(&self, value: T) -> T {
+    pub fn send_replace(&self, value: T) -> T {
         let mut before = value;
-        self.modify(|current| std::mem::swap(current, &mut before));
+        self.send_modify(|current| std::mem::swap(current, &mut before));
         before
     }
 
     /// Changes the value in place.
-    pub fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+    pub fn send_modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut value = block::lock(&self.0.value);
         let result = change(&mut value);
         let ((), wakers) = self.0.changes.change_and_serve(|changes| changes.count += 1);
@@ -113,9 +147,15 @@ impl<T> Sender<T> {
         result
     }
 
-    /// Calls `read` with the value.
-    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        read(&block::lock(&self.0.value))
+    /// The value. All other threads wait for the lock meanwhile, so do not hold it across an
+    /// await.
+    pub fn borrow(&self) -> Ref<'_, T> {
+        Ref(block::lock(&self.0.value))
+    }
+
+    /// The number of receivers.
+    pub fn receiver_count(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
     }
 
     /// Adds a receiver, which counts the current value as seen.
@@ -168,7 +208,7 @@ impl<T> Receiver<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn changed_blocking(&mut self) -> bool {
+    pub fn blocking_changed(&mut self) -> bool {
         self.block(None).is_some_and(|changed| changed)
     }
 
@@ -178,7 +218,7 @@ impl<T> Receiver<T> {
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn changed_blocking_timeout(&mut self, length: Duration) -> Option<bool> {
+    pub fn blocking_changed_timeout(&mut self, length: Duration) -> Option<bool> {
         self.block(Instant::now().checked_add(length))
     }
 
@@ -192,17 +232,18 @@ impl<T> Receiver<T> {
         self.seen != self.watched.changes.lock().count
     }
 
-    /// Calls `read` with the value.
-    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        read(&block::lock(&self.watched.value))
+    /// The value. All other threads wait for the lock meanwhile, so do not hold it across an
+    /// await.
+    pub fn borrow(&self) -> Ref<'_, T> {
+        Ref(block::lock(&self.watched.value))
     }
 
-    /// A copy of the value.
-    pub fn get(&self) -> T
-    where
-        T: Clone,
-    {
-        self.with(T::clone)
+    /// As [`borrow`](Self::borrow). The receiver has then seen the value.
+    pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
+        // The lock of the value keeps the change and its number together.
+        let value = block::lock(&self.watched.value);
+        self.seen = self.watched.changes.lock().count;
+        Ref(value)
     }
 
     /// Returns a stream, for a task, of copies of the value: one for each change that the receiver

@@ -16,7 +16,7 @@ fn slow_receiver_learns_how_much_it_missed() {
         let (sender, mut slow) = broadcast::channel(2);
         let mut fast = sender.subscribe();
         for number in 1..=4 {
-            assert_eq!(sender.send(number), 2);
+            assert_eq!(sender.send(number), Ok(2));
             assert_eq!(fast.recv().await, Ok(Ok(number)));
         }
         let mut same = slow.resubscribe();
@@ -28,7 +28,7 @@ fn slow_receiver_learns_how_much_it_missed() {
         assert!(format!("{sender:?}").contains("receivers: 2, kept: 1"), "{sender:?}");
         drop((slow, same));
         assert!(format!("{sender:?}").contains("kept: 0"), "{sender:?}");
-        assert_eq!(sender.send(5), 0);
+        assert_eq!(sender.send(5), Err(broadcast::SendError(5)));
     });
 }
 
@@ -37,16 +37,16 @@ fn watch_reports_the_last_change_and_the_end() {
     run(async {
         let (sender, mut receiver) = watch::channel(1);
         assert!(!receiver.has_changed());
-        assert_eq!(sender.send(2), 1);
-        sender.modify(|value| *value += 1);
+        assert_eq!(sender.send_replace(2), 1);
+        sender.send_modify(|value| *value += 1);
         assert_eq!(receiver.changed().await, Ok(true));
-        assert_eq!((receiver.get(), receiver.has_changed()), (3, false));
+        assert_eq!((*receiver.borrow(), receiver.has_changed()), (3, false));
         let late = spawn({
             let mut receiver = sender.subscribe();
             async move { (receiver.changed().await, receiver.changed().await) }
         });
         yield_now().await.unwrap();
-        sender.send(4);
+        sender.send(4).unwrap();
         yield_now().await.unwrap();
         drop(sender);
         assert_eq!(late.await.unwrap(), (Ok(true), Ok(false)));
@@ -56,18 +56,36 @@ fn watch_reports_the_last_change_and_the_end() {
 }
 
 #[test]
+fn watch_without_receivers_refuses_a_value() {
+    run(async {
+        let (sender, receiver) = watch::channel(1);
+        let other = receiver.clone();
+        drop(receiver);
+        assert_eq!((sender.receiver_count(), sender.send(2)), (1, Ok(())));
+        drop(other);
+        assert_eq!((sender.receiver_count(), sender.send(3)), (0, Err(watch::SendError(3))));
+        assert_eq!(*sender.borrow(), 2);
+        let mut late = sender.subscribe();
+        sender.send(4).unwrap();
+        assert_eq!((*late.borrow(), late.has_changed()), (4, true));
+        assert_eq!(*late.borrow_and_update(), 4);
+        assert!(!late.has_changed());
+    });
+}
+
+#[test]
 fn receivers_get_items_sent_after_their_creation() {
     run(async {
         let (sender, mut early) = broadcast::channel(4);
-        sender.send(1);
+        sender.send(1).unwrap();
         let mut late = sender.clone().subscribe();
-        assert_eq!((sender.receivers(), sender.send(2)), (2, 2));
+        assert_eq!((sender.receiver_count(), sender.send(2)), (2, Ok(2)));
         assert_eq!((early.try_recv(), early.try_recv()), (Ok(1), Ok(2)));
         assert_eq!(
             (late.recv().await, late.try_recv()),
             (Ok(Ok(2)), Err(broadcast::TryRecvError::Empty))
         );
-        sender.send(3);
+        sender.send(3).unwrap();
         drop(sender);
         let ends = (late.recv().await, late.recv().await);
         assert_eq!(ends, (Ok(Ok(3)), Ok(Err(RecvError::Closed))));
@@ -96,7 +114,7 @@ fn every_item_is_dropped_once() {
         let (sender, first) = broadcast::channel(2);
         let mut second = sender.subscribe();
         for _ in 0..3 {
-            sender.send(Counted(dropped.clone()));
+            sender.send(Counted(dropped.clone())).unwrap();
         }
         assert_eq!(dropped.take(), 1, "the channel keeps two");
         assert!(matches!(second.try_recv(), Err(broadcast::TryRecvError::Lagged(1))));
@@ -126,11 +144,11 @@ fn an_interrupted_receiver_misses_nothing() {
         let mut wait = Box::pin(receiver.recv());
         let mut change = Box::pin(watched.changed());
         assert!(poll!(&mut wait).is_pending() && poll!(&mut change).is_pending());
-        sender.send(1);
-        state.send(1);
+        sender.send(1).unwrap();
+        state.send(1).unwrap();
         drop((wait, change));
         assert_eq!(receiver.recv().await, Ok(Ok(1)));
-        assert_eq!((watched.changed().await, watched.get()), (Ok(true), 1));
+        assert_eq!((watched.changed().await, *watched.borrow()), (Ok(true), 1));
         assert!(!watched.has_changed());
     });
 }
@@ -151,7 +169,7 @@ fn a_receiver_that_lags_is_cancelled() {
             }
         });
         for number in 1..=3 {
-            sender.send(number);
+            sender.send(number).unwrap();
         }
         yield_now().await.unwrap();
         task.request_cancel("enough");
@@ -167,8 +185,8 @@ fn a_change_wins_over_an_interruption() {
         let item = spawn(async move { receiver.recv().await });
         let change = spawn(async move { watched.changed().await });
         yield_now().await.unwrap();
-        sender.send(1);
-        state.send(1);
+        sender.send(1).unwrap();
+        state.send(1).unwrap();
         item.request_cancel("enough");
         change.request_cancel("enough");
         assert_eq!((item.await.unwrap(), change.await.unwrap()), (Ok(Ok(1)), Ok(true)));
@@ -185,13 +203,13 @@ fn many_changes_before_a_receiver_runs_are_one() {
                 let mut watched = watched.clone();
                 spawn(async move {
                     let changed = watched.changed().await.unwrap();
-                    (changed, watched.get(), watched.has_changed())
+                    (changed, *watched.borrow(), watched.has_changed())
                 })
             })
             .collect();
         yield_now().await.unwrap();
         for number in 1..=3 {
-            state.send(number);
+            state.send(number).unwrap();
         }
         for copy in copies {
             assert_eq!(copy.await.unwrap(), (true, 3, false));

@@ -179,7 +179,7 @@ fn granted_items_are_delivered_after_close() {
 #[test]
 fn channel_ends_with_last_sender_or_receiver() {
     run(async {
-        let (sender, mut receiver) = mpsc::bounded(1);
+        let (sender, mut receiver) = mpsc::channel(1);
         let other = sender.clone();
         drop(sender);
         assert_eq!(receiver.try_recv(), Err(TryGetError::Empty));
@@ -188,7 +188,7 @@ fn channel_ends_with_last_sender_or_receiver() {
         assert_eq!(receiver.recv().await, Ok(Some(1)));
         assert_eq!(receiver.recv().await, Ok(None));
 
-        let (sender, receiver) = mpsc::bounded(1);
+        let (sender, receiver) = mpsc::channel(1);
         let dropped = Rc::new(Cell::new(0));
         let item = || {
             OnDrop({
@@ -213,15 +213,15 @@ fn channel_ends_with_last_sender_or_receiver() {
 #[test]
 fn receivers_are_streams() {
     run(async {
-        let (sender, mut receiver) = mpsc::bounded(1);
+        let (sender, mut receiver) = mpsc::channel(1);
         let (to_all, mut each) = broadcast::channel(8);
         let (state, watched) = watch::channel(0);
         spawn(async move {
             for number in 1..=3 {
                 sleep(ms(1)).await.unwrap();
                 sender.send(number).await.unwrap();
-                to_all.send(number);
-                state.send(number);
+                to_all.send(number).unwrap();
+                state.send(number).unwrap();
             }
         })
         .detach();
@@ -241,12 +241,12 @@ fn receivers_are_streams() {
 #[test]
 fn a_receiver_may_change_between_streaming_and_receiving() {
     run(async {
-        let (sender, mut receiver) = mpsc::unbounded();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         assert!(futures::poll!(receiver.next()).is_pending());
-        sender.try_send(1).unwrap(); // promised to the stream
+        sender.send(1).unwrap(); // promised to the stream
         assert_eq!(receiver.try_recv(), Ok(1));
         assert!(futures::poll!(receiver.next()).is_pending());
-        sender.try_send(2).unwrap();
+        sender.send(2).unwrap();
         assert_eq!(receiver.recv().await, Ok(Some(2)));
     });
 }

@@ -139,11 +139,11 @@ fn a_semaphore() {
         });
         for count in 1..=A_FEW {
             let permit = insistent.on(|| semaphore.acquire_many(count)).await;
-            assert!(permit.count() + semaphore.available() <= 3);
+            assert!(permit.num_permits() + semaphore.available_permits() <= 3);
             insistent.on(yield_now).await;
         }
         all(insistent, others).await;
-        (semaphore.available(), semaphore.waiting())
+        (semaphore.available_permits(), semaphore.waiting())
     });
 }
 
@@ -419,7 +419,7 @@ fn getting_all_there_is() {
 fn streams_of_all_kinds() {
     insist_inside((3, 3, 3, 3, 0), async |insistent| {
         let queue = Rc::new(Queue::bounded(1));
-        let (to_one, mut one) = mpsc::bounded(1);
+        let (to_one, mut one) = mpsc::channel(1);
         let (to_all, mut each) = broadcast::channel(2);
         let (state, mut watched) = watch::channel(0);
         spawn({
@@ -431,8 +431,8 @@ fn streams_of_all_kinds() {
                     a_few_steps().await;
                     to_one.send(number).await.unwrap();
                     a_few_steps().await;
-                    to_all.send(number);
-                    state.send(number);
+                    to_all.send(number).unwrap();
+                    state.send(number).unwrap();
                 }
                 a_few_steps().await;
                 queue.close();
@@ -461,7 +461,7 @@ fn streams_of_all_kinds() {
 fn senders_get_the_item_back() {
     for capacity in [0, 1, 2] {
         insist_inside((0..2 * A_FEW).collect::<Vec<_>>(), async |insistent| {
-            let (sender, mut receiver) = mpsc::bounded(capacity);
+            let (sender, mut receiver) = mpsc::channel(capacity);
             let mut other = spawn(async move {
                 let mut got = Vec::new();
                 while let Some(item) = receiver.recv().await.unwrap() {
@@ -555,7 +555,7 @@ fn interrupted_getter_leaves_its_item_to_others() {
 #[test]
 fn channels_of_all_kinds() {
     insist_inside((6, Some(3), Some(2), 9), async |insistent| {
-        let (to_many, mut one) = mpsc::bounded(1);
+        let (to_many, mut one) = mpsc::channel(1);
         let (answer, mut answered) = oneshot::channel();
         let (to_all, mut each) = broadcast::channel(2);
         let (state, mut watched) = watch::channel(0);
@@ -568,10 +568,10 @@ fn channels_of_all_kinds() {
             answer.send(3).unwrap();
             for number in 1..=2 {
                 a_few_steps().await;
-                to_all.send(number);
+                to_all.send(number).unwrap();
             }
             a_few_steps().await;
-            state.send(9);
+            state.send(9).unwrap();
         })
         .detach();
         let mut sum = 0;
@@ -584,6 +584,6 @@ fn channels_of_all_kinds() {
             last = Some(number);
         }
         while insistent.on(async || watched.changed().await).await {}
-        (sum, answered, last, watched.get())
+        (sum, answered, last, *watched.borrow())
     });
 }

@@ -46,10 +46,10 @@ fn a_wait_in_a_second_living_kernel_panics() {
         refused_by_another(
             lent.clone(),
             |semaphore| async move { drop(semaphore.acquire_many(4).await.unwrap()) },
-            |semaphore| (semaphore.waiting(), semaphore.available()),
-            |semaphore| semaphore.release(1).unwrap(),
+            |semaphore| (semaphore.waiting(), semaphore.available_permits()),
+            |semaphore| semaphore.add_permits(1).unwrap(),
         );
-        assert_eq!((lent.available(), lent.waiting()), (4, 0));
+        assert_eq!((lent.available_permits(), lent.waiting()), (4, 0));
         refused_by_another(
             Queue::bounded(1),
             |queue| async move { assert_eq!(queue.get().await, Ok(Some(1))) },
@@ -69,7 +69,7 @@ fn a_wait_in_a_second_living_kernel_panics() {
 fn a_lock_in_a_second_living_kernel_panics() {
     within(|| {
         let mutex = Rc::new(Mutex::new(()));
-        let held = std::cell::RefCell::new(mutex.try_lock());
+        let held = std::cell::RefCell::new(mutex.try_lock().ok());
         let shared = mutex.clone();
         let (one, other) = (kernel(), kernel());
         let [task] = one.run(async {
@@ -82,7 +82,7 @@ fn a_lock_in_a_second_living_kernel_panics() {
         assert_eq!((mutex.waiting(), mutex.is_locked()), (1, true));
         drop(held.take());
         one.run(task).unwrap();
-        assert!(mutex.try_lock().is_some());
+        assert!(mutex.try_lock().is_ok());
     });
 }
 
@@ -105,23 +105,23 @@ fn second_kernel_gets_permits_of_a_forgotten_wait() {
         assert!(futures::poll!(waits.2.as_mut()).is_pending());
         assert!(futures::poll!(waits.3.as_mut()).is_pending());
         drop(held);
-        semaphore.release(3).unwrap();
+        semaphore.add_permits(3).unwrap();
         queue.try_put(1).unwrap();
-        assert_eq!((semaphore.available(), queue.try_get().ok()), (1, None));
+        assert_eq!((semaphore.available_permits(), queue.try_get().ok()), (1, None));
         std::mem::forget(waits);
     });
     assert!(mutex.is_locked() && lock.is_writing());
     run(async {
         let all = timeout_after(ms(10), async {
             drop(mutex.lock().await.unwrap());
-            assert_eq!(semaphore.acquire_many(3).await.unwrap().count(), 3);
+            assert_eq!(semaphore.acquire_many(3).await.unwrap().num_permits(), 3);
             assert_eq!(queue.get().await, Ok(Some(1)));
             drop(lock.write().await.unwrap());
         });
         all.await.expect("nobody holds anything");
     });
-    assert!(mutex.try_lock().is_some() && lock.try_write().is_some());
-    assert_eq!((semaphore.available(), queue.is_empty()), (3, true));
+    assert!(mutex.try_lock().is_ok() && lock.try_write().is_ok());
+    assert_eq!((semaphore.available_permits(), queue.is_empty()), (3, true));
 }
 
 /// The waits of a kernel that has ended are in no queue any more, and keep nobody waiting.
@@ -145,7 +145,7 @@ fn a_second_kernel_waits_behind_no_ended_waits() {
         all.await.expect("nobody waits before it");
         drop(left);
     });
-    assert_eq!((semaphore.available(), queue.len()), (1, 0));
+    assert_eq!((semaphore.available_permits(), queue.len()), (1, 0));
 }
 
 /// Waits that the program forgot leave the kernel's tables with their queue.

@@ -165,7 +165,7 @@ proptest! {
                 }
             };
             attend(&waiters, wait, || drop(held)).await;
-            assert_eq!((semaphore.available(), semaphore.waiting(), out.get()), (10, 0, 0));
+            assert_eq!((semaphore.available_permits(), semaphore.waiting(), out.get()), (10, 0, 0));
         });
         assert_in_order(&waiters, &served.borrow(), |_| true);
     }

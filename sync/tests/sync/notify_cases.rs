@@ -42,7 +42,7 @@ fn waiters_are_notified_in_order_of_arrival() {
         notify.notify_one();
         yield_now().await.unwrap();
         assert_eq!((log.take(), notify.waiting()), (vec!["0".into(), "1".into()], 2));
-        notify.notify_all();
+        notify.notify_waiters();
         for task in tasks {
             task.await.unwrap();
         }
@@ -60,17 +60,17 @@ fn one_notification_without_a_waiter_is_kept() {
         notify.notify_one();
         notify.notified().await.unwrap();
         assert_eq!(timeout_after(ms(10), notify.notified()).await, Err(TimedOut));
-        notify.notify_all();
+        notify.notify_waiters();
         assert_eq!(timeout_after(ms(10), notify.notified()).await, Err(TimedOut));
     });
 }
 
 #[test]
-fn a_call_made_before_notify_all_is_notified() {
+fn a_call_made_before_notify_waiters_is_notified() {
     run(async {
         let notify = Notify::new();
         let notified = notify.notified();
-        notify.notify_all();
+        notify.notify_waiters();
         notified.await.unwrap();
     });
 }
@@ -110,11 +110,11 @@ fn two_dropped_waiters_leave_one_notification() {
 }
 
 #[test]
-fn a_dropped_waiter_of_notify_all_leaves_nothing() {
+fn a_dropped_waiter_of_notify_waiters_leaves_nothing() {
     run(async {
         let (notify, log) = (Rc::new(Notify::new()), Log::default());
         let tasks = waiters(&notify, &log, 2).await;
-        notify.notify_all();
+        notify.notify_waiters();
         let late = waiters(&notify, &log, 0).await;
         tasks.iter().for_each(pikake::Task::abort);
         let later = named("later", {
@@ -132,7 +132,7 @@ fn a_waiter_of_an_ended_round_takes_no_notification() {
         let (notify, log) = (Rc::new(Notify::new()), Log::default());
         let mut kept = pin!(notify.notified());
         assert!(poll!(kept.as_mut()).is_pending());
-        notify.notify_all();
+        notify.notify_waiters();
         let tasks = waiters(&notify, &log, 1).await;
         notify.notify_one();
         yield_now().await.unwrap();
@@ -151,7 +151,7 @@ fn a_notification_of_an_ended_round_goes_on() {
         let (notify, log) = (Rc::new(Notify::new()), Log::default());
         let ended = waiters(&notify, &log, 2).await;
         notify.notify_one();
-        notify.notify_all();
+        notify.notify_waiters();
         let later = waiters(&notify, &log, 2).await;
         // Both have ended, and only one of the later waiters.
         assert_eq!((log.take(), notify.waiting()), (vec!["0".into(), "1".into(), "0".into()], 1));
@@ -169,7 +169,7 @@ fn waiters_of_an_ended_kernel_leave_one_notification_at_most() {
                 assert!(poll!(future).is_pending());
             }
             (0..ones).for_each(|_| notify.notify_one());
-            notify.notify_all();
+            notify.notify_waiters();
         });
         drop(futures);
         let shown = format!("{notify:?}");
@@ -180,7 +180,7 @@ fn waiters_of_an_ended_kernel_leave_one_notification_at_most() {
 #[test]
 fn a_notification_wins_over_an_interruption() {
     run(async {
-        for notify_all in [false, true] {
+        for notify_waiters in [false, true] {
             let notify = Rc::new(Notify::new());
             let task = spawn({
                 let notify = notify.clone();
@@ -190,8 +190,8 @@ fn a_notification_wins_over_an_interruption() {
                 }
             });
             yield_now().await.unwrap();
-            if notify_all {
-                notify.notify_all()
+            if notify_waiters {
+                notify.notify_waiters()
             } else {
                 notify.notify_one()
             }
@@ -305,7 +305,7 @@ impl Model {
         }
     }
 
-    fn notify_all(&mut self) {
+    fn notify_waiters(&mut self) {
         self.round += 1;
         self.queue.clear();
         for (_, place) in self.made.iter_mut().flatten() {
@@ -379,8 +379,8 @@ proptest! {
                         model.notify_one();
                     }
                     Step::All => {
-                        notify.notify_all();
-                        model.notify_all();
+                        notify.notify_waiters();
+                        model.notify_waiters();
                     }
                     Step::Make(_) | Step::Poll(_) => {}
                 }

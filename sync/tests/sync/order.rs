@@ -68,7 +68,7 @@ fn semaphore_is_granted_in_order_of_arrival() {
         .await;
         drop(held);
         all(tasks).await;
-        assert_eq!(semaphore.available(), 10);
+        assert_eq!(semaphore.available_permits(), 10);
     });
     assert_eq!(got.take(), (0..MANY).collect::<Vec<_>>());
 }

@@ -62,7 +62,7 @@ impl Wake for Bad {
 #[test]
 fn waker_panic_loses_no_item_and_no_wake() {
     let queue = Arc::new(shared::Queue::<u32>::bounded(1));
-    queue.put_blocking(7).unwrap();
+    queue.blocking_put(7).unwrap();
     run(async {
         let waker = Waker::from(Arc::new(Bad));
         let mut putter = Box::pin(queue.put(8));
@@ -99,7 +99,7 @@ fn vt() -> &'static std::task::RawWakerVTable {
 #[test]
 fn putters_proceed_in_order_of_arrival() {
     let queue = Arc::new(shared::Queue::<u32>::bounded(1));
-    queue.put_blocking(0).unwrap();
+    queue.blocking_put(0).unwrap();
     let other = queue.clone();
     run(async {
         let state = CloneGets(queue.clone());
@@ -109,7 +109,7 @@ fn putters_proceed_in_order_of_arrival() {
             Poll::Ready(())
         })
         .await;
-        let thread = std::thread::spawn(move || other.put_blocking(2).unwrap());
+        let thread = std::thread::spawn(move || other.blocking_put(2).unwrap());
         while format!("{queue:?}").contains("putting: 1") {
             std::thread::yield_now();
         }
@@ -130,7 +130,7 @@ fn putters_proceed_in_order_of_arrival() {
 #[test]
 fn waiter_of_a_panicked_kernel_blocks_no_other() {
     let queue = Arc::new(shared::Queue::<u32>::bounded(1));
-    queue.put_blocking(0).unwrap();
+    queue.blocking_put(0).unwrap();
     let other = queue.clone();
     let mut first = Box::pin(queue.put(1));
     // Outside a kernel the trap panics.
@@ -138,12 +138,12 @@ fn waiter_of_a_panicked_kernel_blocks_no_other() {
         let _ = first.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }));
     assert!(polled.is_err());
-    let thread = std::thread::spawn(move || other.put_blocking(2).unwrap());
-    assert_eq!(queue.get_blocking().unwrap(), 0);
-    let next = queue.get_blocking().unwrap();
+    let thread = std::thread::spawn(move || other.blocking_put(2).unwrap());
+    assert_eq!(queue.blocking_get().unwrap(), 0);
+    let next = queue.blocking_get().unwrap();
     drop(first);
     if next == 1 {
-        assert_eq!(queue.get_blocking().unwrap(), 2);
+        assert_eq!(queue.blocking_get().unwrap(), 2);
     }
     thread.join().unwrap();
 }

@@ -58,19 +58,19 @@ fn two_kernels_and_a_thread_receive_every_item() {
             .collect();
         let sending = thread::spawn(move || {
             for number in 0..ITEMS {
-                sender.send(number);
+                sender.send(number).unwrap();
                 thread::yield_now();
             }
             sender
         });
         for number in 0..ITEMS {
-            assert_eq!(receiver.recv_blocking(), Ok(number));
+            assert_eq!(receiver.blocking_recv(), Ok(number));
         }
         let sender = sending.join().unwrap();
-        let error = receiver.recv_blocking_timeout(ms(1));
+        let error = receiver.blocking_recv_timeout(ms(1));
         assert_eq!(error, Err(broadcast::TryRecvError::Empty));
         drop(sender);
-        assert_eq!(receiver.recv_blocking(), Err(broadcast::RecvError::Closed));
+        assert_eq!(receiver.blocking_recv(), Err(broadcast::RecvError::Closed));
         kernels.into_iter().for_each(|kernel| kernel.join().unwrap());
     });
 }
@@ -86,7 +86,7 @@ fn two_kernels_and_a_thread_see_the_last_change() {
                     pikake::run(async {
                         let mut seen = Vec::new();
                         while receiver.changed().await.unwrap() {
-                            seen.push(receiver.get());
+                            seen.push(*receiver.borrow());
                         }
                         let mut states = receiver.stream();
                         assert!(states.next().await.is_none());
@@ -97,15 +97,15 @@ fn two_kernels_and_a_thread_see_the_last_change() {
             .collect();
         let sending = thread::spawn(move || {
             for number in 1..=500 {
-                assert_eq!(sender.send(number), number - 1);
+                assert_eq!(sender.send_replace(number), number - 1);
                 thread::yield_now();
             }
-            assert_eq!(sender.with(|number| *number), 500);
+            assert_eq!(*sender.borrow(), 500);
         });
-        while receiver.changed_blocking() {}
-        assert_eq!(receiver.get(), 500);
+        while receiver.blocking_changed() {}
+        assert_eq!(*receiver.borrow(), 500);
         sending.join().unwrap();
-        assert_eq!(receiver.changed_blocking_timeout(ms(1)), Some(false));
+        assert_eq!(receiver.blocking_changed_timeout(ms(1)), Some(false));
         for kernel in kernels {
             let seen = kernel.join().unwrap();
             assert!(seen.is_sorted() && seen.last() == Some(&500), "{seen:?}");
@@ -118,7 +118,7 @@ fn two_kernels_share_the_notifications() {
     const WORK: usize = 300;
     within(|| {
         let shared = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), Notify::new()));
-        assert!(!shared.2.notified_blocking_timeout(ms(1)));
+        assert!(!shared.2.blocking_notified_timeout(ms(1)));
         let kernels: Vec<_> = (0..2)
             .map(|_| {
                 let shared = shared.clone();
@@ -130,7 +130,7 @@ fn two_kernels_share_the_notifications() {
                             match work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
                                 Ok(_) => {
                                     if done.fetch_add(1, Ordering::SeqCst) + 1 == WORK {
-                                        notify.notify_all();
+                                        notify.notify_waiters();
                                         notify.notify_one();
                                     }
                                     yield_now().await.unwrap();
@@ -149,7 +149,7 @@ fn two_kernels_share_the_notifications() {
             thread::yield_now();
         }
         kernels.into_iter().for_each(|kernel| kernel.join().unwrap());
-        shared.2.notified_blocking();
+        shared.2.blocking_notified();
         assert_eq!(shared.2.waiting(), 0);
     });
 }
@@ -171,8 +171,8 @@ fn a_wait_costs_one_message_however_much_is_sent() {
             let before = messages();
             let sending = thread::spawn(move || {
                 for number in 0..5 {
-                    to_all.send(number);
-                    state.send(number);
+                    to_all.send(number).unwrap();
+                    state.send(number).unwrap();
                 }
                 (to_all, state)
             });
@@ -196,11 +196,11 @@ fn waits_outlive_their_kernel() {
             assert!(timeout_after(ms(1), futures::future::pending::<()>()).await.is_err());
             let _ = futures::poll!(Box::pin(both));
         });
-        sender.send(1);
+        sender.send(1).unwrap();
         notify.notify_one();
         drop(waits);
         assert_eq!((receiver.try_recv(), other.try_recv()), (Ok(1), Ok(1)));
-        assert!(notify.notified_blocking_timeout(ms(1)), "the notification is kept");
+        assert!(notify.blocking_notified_timeout(ms(1)), "the notification is kept");
     });
 }
 
@@ -210,5 +210,15 @@ fn debug_shows_waiters_and_the_value() {
     let (sender, receiver) = watch::channel(7);
     let shown = "{ value: 7, changes: 0, waiting: 0, sender_gone: false }";
     assert_eq!(format!("{sender:?}, {receiver:?}"), format!("Sender {shown}, Receiver {shown}"));
-    sender.with(|_| assert!(format!("{receiver:?}").contains("value: <in use>")));
+    let borrow = sender.borrow();
+    assert!(format!("{receiver:?}").contains("value: <in use>"));
+    drop(borrow);
+    assert_eq!((sender.receiver_count(), sender.send(8)), (1, Ok(())));
+    drop(receiver);
+    assert_eq!((sender.receiver_count(), sender.send(9)), (0, Err(watch::SendError(9))));
+    let mut late = sender.subscribe();
+    sender.send(10).unwrap();
+    assert_eq!((*late.borrow(), late.has_changed()), (10, true));
+    assert_eq!(*late.borrow_and_update(), 10);
+    assert!(!late.has_changed());
 }

@@ -71,7 +71,7 @@ fn debug_works_outside_a_kernel() {
         format!("{:?}", RwLock::new(1)),
         format!("{:?}", Semaphore::bounded(1)),
         format!("{:?}", WaitGroup::new()),
-        format!("{:?}", mpsc::bounded::<u8>(1).0),
+        format!("{:?}", mpsc::channel::<u8>(1).0),
         format!("{:?}", oneshot::channel::<u8>().1),
         format!("{:?}", broadcast::channel::<u8>(1).0),
         format!("{:?}", watch::channel(1).1),
@@ -113,12 +113,12 @@ fn misuse_returns_an_error() {
 
     let semaphore = Semaphore::bounded(2);
     let permit = semaphore.try_acquire().unwrap();
-    let error = semaphore.release(1).unwrap_err();
+    let error = semaphore.add_permits(1).unwrap_err();
     assert_eq!((error.count, error.bound), (1, 2));
     permit.forget();
-    semaphore.release(1).unwrap();
-    assert_eq!(semaphore.available(), 2);
-    assert!(Semaphore::new(1).release(usize::MAX).is_err());
+    semaphore.add_permits(1).unwrap();
+    assert_eq!(semaphore.available_permits(), 2);
+    assert!(Semaphore::new(1).add_permits(usize::MAX).is_err());
 
     let group = WaitGroup::new();
     group.up(2);
@@ -175,7 +175,7 @@ fn debug_shows_the_holder_while_it_is_known() {
 fn shared_lock_debug_shows_its_holder() {
     let mutex = pikake::sync::shared::Mutex::new(());
     assert_eq!(format!("{mutex:?}"), "Mutex { held_by: None, waiting: 0, .. }");
-    let held = mutex.lock_blocking();
+    let held = mutex.blocking_lock();
     let thread = std::thread::current().id();
     let expected = format!("Mutex {{ held_by: Some({thread:?}), waiting: 0, .. }}");
     assert_eq!(format!("{mutex:?}"), expected);
@@ -299,7 +299,7 @@ fn inspected_waits_for_once_cell_name_the_initialiser() {
 fn inspected_sub_waits_name_their_primitives() {
     let kernel = kernel();
     kernel.run(async {
-        let (orders, mut next) = mpsc::bounded::<()>(8);
+        let (orders, mut next) = mpsc::channel::<()>(8);
         let event = Rc::new(Event::new().named("closing"));
         let of_task = event.clone();
         let task = spawn(async move {
@@ -348,7 +348,7 @@ fn an_inspection_changes_no_cancel() {
 fn channels_have_names() {
     let kernel = kernel();
     kernel.run(async {
-        let (orders, mut next_order) = mpsc::bounded::<()>(8);
+        let (orders, mut next_order) = mpsc::channel::<()>(8);
         let (prices, mut next_price) = broadcast::channel::<()>(8);
         let (settings, mut new_settings) = watch::channel(());
         let (result, answer) = oneshot::channel::<()>();

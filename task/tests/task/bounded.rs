@@ -67,7 +67,7 @@ fn running_members_never_exceed_the_limit() {
                 }
             };
             group.spawn(member).await.unwrap();
-            while let Some(done) = group.try_next_done() {
+            while let Some(done) = group.try_join_next() {
                 done.outcome.unwrap();
             }
         }

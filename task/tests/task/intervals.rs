@@ -1,7 +1,7 @@
 //! Intervals: the moments of their ticks.
 
 use pikake::testing::Injector;
-use pikake::time::{Instant, Interval, MissedTicks, interval_at};
+use pikake::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use pikake::{Task, TimedOut, interval, select, sleep, spawn, timeout_after, yield_now};
 
 use crate::support::{ms, run};
@@ -52,7 +52,8 @@ fn missed_ticks_come_in_a_burst() {
 fn missed_ticks_delay_the_later_ones() {
     run(async {
         let begin = Instant::now();
-        let interval = interval(ms(10)).missed_ticks(MissedTicks::Delay);
+        let mut interval = interval(ms(10));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let came = ticks(interval, begin, &LATE).await;
         assert_eq!(came, [(0, 0), (10, 10), (20, 45), (55, 55), (65, 65), (75, 75)]);
     });
@@ -62,7 +63,8 @@ fn missed_ticks_delay_the_later_ones() {
 fn missed_ticks_are_left_out() {
     run(async {
         let begin = Instant::now();
-        let interval = interval(ms(10)).missed_ticks(MissedTicks::Skip);
+        let mut interval = interval(ms(10));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let came = ticks(interval, begin, &LATE).await;
         assert_eq!(came, [(0, 0), (10, 10), (20, 45), (50, 50), (60, 60), (70, 70)]);
     });
@@ -71,10 +73,13 @@ fn missed_ticks_are_left_out() {
 /// A tick that is late by less than a period is no missed one.
 #[test]
 fn short_delays_move_no_tick() {
-    for missed in [MissedTicks::Burst, MissedTicks::Delay, MissedTicks::Skip] {
+    for missed in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
         run(async {
             let begin = Instant::now();
-            let came = ticks(interval(ms(10)).missed_ticks(missed), begin, &[19, 0, 0]).await;
+            let mut interval = interval(ms(10));
+            interval.set_missed_tick_behavior(missed);
+            assert_eq!(interval.missed_tick_behavior(), missed);
+            let came = ticks(interval, begin, &[19, 0, 0]).await;
             assert_eq!(came, [(0, 0), (10, 19), (20, 20)], "{missed:?}");
         });
     }

@@ -532,7 +532,7 @@ async fn receive(mut receiver: mpsc::Receiver<u32>) -> Result<(Vec<u32>, u32), I
 
 #[pikake::sim(seeds = 50)]
 async fn no_message_and_no_tick_is_lost() {
-    let (sender, receiver) = mpsc::bounded(2);
+    let (sender, receiver) = mpsc::channel(2);
     let sending = spawn(async move {
         for number in 0..30 {
             sleep(ms(2)).await.unwrap();

@@ -84,7 +84,7 @@ fn a_warning_names_a_deadline_around_the_next_item() {
             deadline(ms(40)).await;
             let _ = timed(ms(10), numbers(2).next()).await;
             let _ = timeout_after(ms(10), sleep(ms(20))).await;
-            let (_sender, mut receiver) = mpsc::bounded::<u32>(1);
+            let (_sender, mut receiver) = mpsc::channel::<u32>(1);
             let _ = timeout_after(ms(10), receiver.next()).await;
             lines.push(line!() + 1);
             let late = ignore_after(ms(10), numbers(2).try_next()).await;
@@ -100,9 +100,9 @@ fn a_warning_names_a_deadline_around_the_next_item() {
 #[test]
 fn a_length_of_zero_looks_once() {
     run(async {
-        let (sender, mut receiver) = mpsc::unbounded();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         assert_eq!(next_timeout(ms(0), &mut receiver).await, Err(TimedOut));
-        sender.try_send(1).unwrap();
+        sender.send(1).unwrap();
         assert_eq!(next_timeout(ms(0), &mut receiver).await, Ok(Some(Ok(1))));
         drop(sender);
         assert_eq!(next_timeout(ms(0), &mut receiver).await, Ok(None));
@@ -134,7 +134,7 @@ fn a_receiver_of_all_items_misses_none() {
     run(async {
         let (sender, mut receiver) = broadcast::channel(4);
         assert_eq!(next_timeout(ms(1), &mut receiver).await, Err(TimedOut));
-        sender.send(1);
+        sender.send(1).unwrap();
         assert_eq!(next_timeout(ms(1), &mut receiver).await, Ok(Some(Ok(Ok(1)))));
     });
 }
@@ -146,7 +146,7 @@ fn a_socket_loses_no_byte() {
         let (here, there) = UnixStream::pair().unwrap();
         let reader = BufReader::new(here);
         let mut lines = pin!(try_stream! {
-            while let Some(line) = reader.read_line().await? {
+            while let Some(line) = reader.next_line().await? {
                 yield line;
             }
         });
@@ -323,7 +323,7 @@ fn a_subscription_survives_every_interruption() {
         });
         let reader = BufReader::new(here);
         let mut lines = pin!(try_stream! {
-            while let Some(line) = reader.read_line().await? {
+            while let Some(line) = reader.next_line().await? {
                 yield line;
             }
         });
@@ -364,7 +364,7 @@ async fn a_subscription_outlives_quiet_times() -> std::io::Result<()> {
         std::io::Result::Ok(())
     });
     let mut lines = pin!(try_stream! {
-        while let Some(line) = reader.read_line().await? {
+        while let Some(line) = reader.next_line().await? {
             yield line;
         }
     });

@@ -12,7 +12,7 @@ async fn main() -> Result<(), Interrupted> {
     for (service, takes) in [("db", 200), ("web", 300), ("cache", 100), ("mail", 0)] {
         checks.spawn_named(service, check(service, takes));
     }
-    while let Some(done) = checks.next_done().await? {
+    while let Some(done) = checks.join_next().await? {
         match done.outcome {
             Ok(answer) => println!("{}", answer?),
             Err(error) => println!("{}: {error}", done.member.name()),

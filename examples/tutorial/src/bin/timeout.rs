@@ -37,7 +37,7 @@ async fn main() -> Result<(), Interrupted> {
     for (service, takes) in [("db", 150), ("web", 3_600_000), ("cache", 50)] {
         checks.spawn_named(service, check_in_time(service, takes));
     }
-    while let Some(done) = checks.next_done().await? {
+    while let Some(done) = checks.join_next().await? {
         match done.outcome {
             Ok(answer) => println!("{}", answer?),
             Err(error) => println!("{}: {error}", done.member.name()),

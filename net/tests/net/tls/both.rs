@@ -46,13 +46,15 @@ fn data_and_the_end_of_stream_arrive() {
         let data: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
         let sent = data.clone();
         let echo = spawn(async move {
-            let received = BufReader::new(&server).limit(1 << 20).read_to_end().await.unwrap();
+            let mut received = Vec::new();
+            BufReader::new(&server).limit(1 << 20).read_to_end(&mut received).await.unwrap();
             server.write_all(&received).await.unwrap();
             server.finish().await.unwrap();
         });
         client.write_all(&sent).await.unwrap();
         client.finish().await.unwrap();
-        let received = BufReader::new(&client).limit(1 << 20).read_to_end().await.unwrap();
+        let mut received = Vec::new();
+        BufReader::new(&client).limit(1 << 20).read_to_end(&mut received).await.unwrap();
         assert_eq!(received, data);
         echo.await.unwrap();
         // The end stays the end.
@@ -74,7 +76,8 @@ fn both_directions_at_once() {
                 writing.finish().await.unwrap();
             });
             spawn(async move {
-                let all = BufReader::new(stream).limit(1 << 20).read_to_end().await.unwrap();
+                let mut all = Vec::new();
+                BufReader::new(stream).limit(1 << 20).read_to_end(&mut all).await.unwrap();
                 writer.await.unwrap();
                 all.len()
             })
@@ -234,11 +237,11 @@ fn proxies_and_codecs_run_over_tls() {
         let reader = BufReader::new(&client);
         for question in ["who", "what", "when"] {
             questions.send(question).await.unwrap();
-            let answer = reader.read_line().await.unwrap().unwrap();
+            let answer = reader.next_line().await.unwrap().unwrap();
             assert_eq!(answer, question.to_uppercase());
         }
         questions.finish().await.unwrap();
-        assert_eq!(reader.read_line().await.unwrap(), None);
+        assert_eq!(reader.next_line().await.unwrap(), None);
         echo.await.unwrap();
         let copied = proxy.await.unwrap();
         assert_eq!((copied.to_second, copied.to_first), (14, 14));

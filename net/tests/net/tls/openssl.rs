@@ -73,7 +73,7 @@ async fn with_s_client(
     let (stream, _) = timeout_after(LIMIT, listener.accept()).await.unwrap().unwrap();
     let served = async {
         let reader = pikake::net::BufReader::new(acceptor.accept(stream).await?);
-        let line = reader.read_line().await?.unwrap();
+        let line = reader.next_line().await?.unwrap();
         reader.get_ref().write_all(line.to_uppercase().as_bytes()).await?;
         reader.get_ref().finish().await?;
         std::io::Result::Ok(Some(line))
@@ -165,7 +165,7 @@ async fn openssl_serves() {
             let reader = pikake::net::BufReader::new(&stream);
             for _ in 0..3 {
                 stream.write_all(b"desserts\n").await.unwrap();
-                let line = reader.read_line().await.unwrap();
+                let line = reader.next_line().await.unwrap();
                 assert_eq!(line.as_deref(), Some("stressed"));
             }
             stream.finish().await.unwrap();
@@ -198,7 +198,7 @@ async fn openssl_asks_for_a_certificate() {
         let stream = TcpStream::connect(address).await?;
         let stream = connector.connect(SERVER, stream).await?;
         stream.write_all(b"desserts\n").await?;
-        pikake::net::BufReader::new(&stream).read_line().await
+        pikake::net::BufReader::new(&stream).next_line().await
     };
     let line = timeout_after(LIMIT, ask(&known)).await.unwrap();
     assert_eq!(line.unwrap().as_deref(), Some("stressed"));

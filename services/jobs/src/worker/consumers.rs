@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use pikake_sync::Permit;
+use pikake_sync::SemaphorePermit;
 use pikake_traps::{CancelOnDrop, Interrupted, shield, sleep, spawn};
 
 use crate::broker::{BrokerError, Deliveries, Delivery, QueueOptions};
@@ -299,7 +299,7 @@ async fn take(
             Ok(Some(delivery)) => {
                 worker.arrived(&delivery);
                 shared.sessions.borrow_mut().insert(delivery.receipt.session);
-                let permit = if waiting == 0 { worker.permits.try_acquire() } else { None };
+                let permit = if waiting == 0 { worker.permits.try_acquire().ok() } else { None };
                 match permit {
                     Some(permit) => {
                         permit.forget();
@@ -378,6 +378,6 @@ fn count_waiting(worker: &WorkerState, change: impl FnOnce(usize) -> usize) {
 }
 
 enum First<'a> {
-    Permit(Result<Permit<'a>, Interrupted>),
+    Permit(Result<SemaphorePermit<'a>, Interrupted>),
     Delivery(Result<Option<Delivery>, BrokerError>),
 }

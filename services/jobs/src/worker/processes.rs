@@ -21,7 +21,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pikake_net::UnixStream;
-use pikake_sync::{Permit, Semaphore};
+use pikake_sync::{Semaphore, SemaphorePermit};
 use pikake_traps::{Interrupted, TimedOut, shield, sleep, timeout_after};
 
 use crate::client::app::App;
@@ -78,7 +78,7 @@ impl Processes {
     }
 
     /// Waits until one more job may run.
-    pub(crate) async fn slot(&self) -> Result<Permit<'_>, Interrupted> {
+    pub(crate) async fn slot(&self) -> Result<SemaphorePermit<'_>, Interrupted> {
         self.slots.acquire().await
     }
 

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pikake_sync::{Event, Permit, Semaphore, shared};
+use pikake_sync::{Event, Semaphore, SemaphorePermit, shared};
 use pikake_traps::{Interrupted, wall_time};
 
 use crate::broker::outcomes::revoked;
@@ -132,7 +132,7 @@ impl WorkerState {
     }
 
     /// Waits with one message until one more job may run.
-    pub(crate) async fn permit(&self) -> Result<Permit<'_>, Interrupted> {
+    pub(crate) async fn permit(&self) -> Result<SemaphorePermit<'_>, Interrupted> {
         struct Waiting<'a>(&'a Cell<usize>);
 
         impl Drop for Waiting<'_> {
@@ -177,7 +177,7 @@ impl WorkerState {
     }
 
     fn release(&self, count: usize) {
-        self.permits.release(count).expect("the permits have no bound");
+        self.permits.add_permits(count).expect("the permits have no bound");
     }
 
     /// Sets how many jobs run at a time. Running jobs go on.
@@ -191,8 +191,8 @@ impl WorkerState {
         }
         for _ in limit..before {
             match self.permits.try_acquire() {
-                Some(permit) => permit.forget(),
-                None => self.excess.set(self.excess.get() + 1),
+                Ok(permit) => permit.forget(),
+                Err(_) => self.excess.set(self.excess.get() + 1),
             }
         }
     }

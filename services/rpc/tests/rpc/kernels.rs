@@ -71,7 +71,7 @@ impl Echoes for Echo {
 struct Hosted {
     connector: LocalConnector,
     events: mpsc::Receiver<String>,
-    end: pikake::sync::shared::Sender<()>,
+    end: pikake::sync::shared::UnboundedSender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -110,7 +110,7 @@ impl Hosted {
     }
 
     fn stop(self) {
-        self.end.send_blocking(()).unwrap();
+        self.end.send(()).unwrap();
         self.thread.join().unwrap();
     }
 }
@@ -192,7 +192,7 @@ fn the_end_of_the_servers_kernel_is_an_error() {
         while hosted.events.try_recv().is_err() {
             sleep(Duration::from_millis(1)).await.unwrap();
         }
-        hosted.end.send(()).await.unwrap();
+        hosted.end.send(()).unwrap();
         // The handler is interrupted, and may still answer.
         match timeout_after(LONG, call).await.unwrap().unwrap() {
             Ok(answer) => assert!(answer.contains("shut down"), "{answer}"),

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::net::{TcpListener, ToAddresses};
+use pikake::net::{TcpListener, ToSocketAddrs};
 use pikake::sim::{Runs, Sim};
 use pikake::{sleep, spawn};
 
@@ -17,7 +17,7 @@ type Heard = Rc<RefCell<Vec<String>>>;
 
 /// Says its lines, a pause before each, and hears until everybody has said theirs.
 async fn visit(
-    server: impl ToAddresses,
+    server: impl ToSocketAddrs,
     name: &str,
     guests: usize,
     pause: Duration,

@@ -147,7 +147,7 @@ fn block_may_join_and_lend_its_group() {
                 group.spawn(async move { number });
             }
             let mut sum = 0;
-            while let Some(done) = group.next_done().await? {
+            while let Some(done) = group.join_next().await? {
                 sum += done.outcome.unwrap();
             }
             Ok(sum)

@@ -34,8 +34,8 @@ fn daemons_are_cancelled_at_the_end_unseen() {
         let beat = group.member().name("heartbeat").daemon().spawn(std::future::pending()).unwrap();
         assert_eq!(beat.name(), "heartbeat");
         group.spawn(async { 1 });
-        assert_eq!(group.next_done().await.unwrap().unwrap().outcome.unwrap(), 1);
-        assert!(group.next_done().await.unwrap().is_none(), "nobody waits for a daemon");
+        assert_eq!(group.join_next().await.unwrap().unwrap().outcome.unwrap(), 1);
+        assert!(group.join_next().await.unwrap().is_none(), "nobody waits for a daemon");
         assert!(group.join_all().await.unwrap().is_empty());
         assert!(beat.is_finished());
     });

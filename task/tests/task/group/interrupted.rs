@@ -211,7 +211,7 @@ fn interrupted_join_ends_members_at_every_wait() {
     let late = interrupted_at(12, first);
     assert_eq!(late[late.len() - 2..], ["18 Ok(\"a\")", "18 an interruption is due"]);
     let next = async |group: &mut TaskGroup<_>| {
-        let next = group.next_done().await.map(|done| done.map(|done| done.outcome.unwrap()));
+        let next = group.join_next().await.map(|done| done.map(|done| done.outcome.unwrap()));
         (next, brief(group.cancel_all().await))
     };
     let early = interrupted_at(5, next);

@@ -100,7 +100,7 @@ fn next_done_follows_the_order_of_the_ends() {
         }
         let mut seen = Vec::new();
         for _ in 0..3 {
-            let done = group.next_done().await.unwrap().unwrap();
+            let done = group.join_next().await.unwrap().unwrap();
             assert!(done.member.is_finished());
             assert!(done.member.spawned_at().file().ends_with("policies.rs"));
             seen.push((done.member.name().to_owned(), done.outcome.ok()));
@@ -109,7 +109,7 @@ fn next_done_follows_the_order_of_the_ends() {
         assert_eq!(seen, expected.map(|(name, value)| (name.to_owned(), value)));
         // Members that were taken have left the group: their failures do not count.
         assert_eq!(group.join_all().await.unwrap(), [40]);
-        assert!(group.next_done().await.unwrap().is_none());
+        assert!(group.join_next().await.unwrap().is_none());
     });
 }
 
@@ -118,9 +118,9 @@ fn interrupted_next_done_can_be_repeated() {
     run(async {
         let mut group = TaskGroup::new();
         group.spawn(async { sleep(ms(50)).await });
-        assert!(matches!(timeout_after(ms(10), group.next_done()).await, Err(TimedOut)));
-        assert!(group.next_done().await.unwrap().unwrap().outcome.unwrap().is_ok());
-        assert!(group.next_done().await.unwrap().is_none());
+        assert!(matches!(timeout_after(ms(10), group.join_next()).await, Err(TimedOut)));
+        assert!(group.join_next().await.unwrap().unwrap().outcome.unwrap().is_ok());
+        assert!(group.join_next().await.unwrap().is_none());
         // It is not joined, so it goes on to take members.
         group.spawn(async { Ok(()) });
         assert_eq!(group.join_all().await.unwrap(), [Ok(())]);
@@ -268,7 +268,7 @@ fn every_policy_handles_an_empty_group() {
         let error = group().try_first_value().await.unwrap_err();
         assert!(error.had_no_members() && error.source().is_none());
         assert_eq!(error.to_string(), "the group had no member that could give a value");
-        assert!(group().next_done().await.unwrap().is_none());
+        assert!(group().join_next().await.unwrap().is_none());
         group().cancel_all().await.unwrap();
         assert!(in_parallel(Vec::<std::future::Ready<u8>>::new()).await.unwrap().is_empty());
         let block = task_group(async |_: &mut TaskGroup<()>| Ok::<_, GroupError>(3));

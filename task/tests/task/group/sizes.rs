@@ -65,7 +65,7 @@ fn ten_thousand_members_cost_a_step_each() {
         let mut group = TaskGroup::new();
         for number in 0..MANY {
             group.spawn(async move { number });
-            assert_eq!(group.next_done().await.unwrap().unwrap().outcome.unwrap(), number);
+            assert_eq!(group.join_next().await.unwrap().unwrap().outcome.unwrap(), number);
         }
     });
     kernel.shutdown();

@@ -181,7 +181,7 @@ fn early_answer_to_an_upload_closes_the_connection() {
     run(async || {
         let server = scripted(async |conn| {
             if conn.number == 0 {
-                drop(conn.stream.read_line().await);
+                drop(conn.stream.next_line().await);
                 conn.send("HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig").await;
                 // Takes no more of the body.
                 pikake::sleep(LONG).await.ok();

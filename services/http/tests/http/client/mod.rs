@@ -86,7 +86,7 @@ impl Conn {
         let mut all = String::new();
         let mut length = 0;
         loop {
-            let line = self.stream.read_line().await.ok()??;
+            let line = self.stream.next_line().await.ok()??;
             let line = line.trim_end();
             if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().unwrap();

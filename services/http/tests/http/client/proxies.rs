@@ -112,7 +112,7 @@ fn proxy_over_tls_opens_tunnels() {
             let handler = |stream, _| async move {
                 let stream = pikake::net::BufReader::new(stream);
                 let mut target = String::new();
-                while let Some(line) = stream.read_line().await.unwrap() {
+                while let Some(line) = stream.next_line().await.unwrap() {
                     if let Some(rest) = line.strip_prefix("CONNECT ") {
                         target = rest.split(' ').next().unwrap().to_owned();
                     }

@@ -206,7 +206,7 @@ impl Publisher {
                 }
             };
             let beside_others = self.order.try_read();
-            if beside_others.is_none() && !is_retry {
+            if beside_others.is_err() && !is_retry {
                 drop(room);
                 drop(self.turn(|| self.order.read()).await.map_err(Unsent::of)?);
                 limit = WaitLimit::new(self.wait_limit);
