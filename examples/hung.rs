@@ -83,8 +83,8 @@ async fn busy() -> Result<(), Box<dyn Error>> {
 /// Prints the answer to a request.
 async fn request(answer: oneshot::Receiver<String>) {
     match answer.await {
-        Ok(Some(answer)) => println!("{answer}"),
-        Ok(None) => eprintln!("no answer"),
+        Ok(Ok(answer)) => println!("{answer}"),
+        Ok(Err(error)) => eprintln!("no answer: {error}"),
         Err(interrupted) => eprintln!("no answer: {interrupted}"),
     }
 }

@@ -40,6 +40,9 @@ use crate::serve::{Listener, next_connection};
 /// The reason of the cancel at the soft deadline.
 const SOFT_REASON: &str = "the server is ending, and its soft deadline has passed";
 
+/// The reason of the cancel if the server was interrupted before that.
+const INTERRUPTED_REASON: &str = "the server was interrupted while it was ending";
+
 /// How long a server's handlers may take when the server ends.
 ///
 /// The sum should be less than the time that a service manager waits before it kills the process,
@@ -231,16 +234,19 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///
 /// ```
 /// use pikake::net::{BufReader, Closing, Patience, TcpListener, TcpStream, serve_until};
+/// use pikake::select;
 ///
 /// /// Answers line by line, and ends between two lines if the server ends.
 /// async fn answer(stream: TcpStream, closing: Closing) -> std::io::Result<()> {
 ///     let reader = BufReader::new(&stream);
-///     let mut lines = reader.lines();
-///     while !closing.has_begun() {
-///         let Some(line) = lines.next_line().await? else { break };
+///     loop {
+///         let line = select! {
+///             line = reader.next_line() => line?,
+///             begun = closing.begun() => return begun.map_err(Into::into),
+///         };
+///         let Some(line) = line else { return Ok(()) };
 ///         stream.write_all(line.to_uppercase().as_bytes()).await?;
 ///     }
-///     Ok(())
 /// }
 ///
 /// # async fn example() -> std::io::Result<()> {
@@ -332,7 +338,8 @@ where
         };
         if soft_end.is_err() {
             interrupted = still_running(&mut handlers, &begun);
-            handlers.request_cancel(SOFT_REASON);
+            let is_late = matches!(soft_end, Err(None)) && may_wait;
+            handlers.request_cancel(if is_late { SOFT_REASON } else { INTERRUPTED_REASON });
             if all_end_within(&mut handlers, patience.hard).await.is_err() {
                 dropped = still_running(&mut handlers, &begun);
                 handlers.abort();

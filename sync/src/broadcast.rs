@@ -19,6 +19,12 @@ use crate::name::Name;
 
 pub use crate::error::SendError;
 
+/// The errors of the channel, at the path where tokio has them.
+pub mod error {
+    #[doc(no_inline)]
+    pub use super::{RecvError, SendError, TryRecvError};
+}
+
 /// Creates a channel in which every receiver gets every item that is sent after its creation.
 ///
 /// Senders never wait. The channel keeps the last `capacity` items that some receiver has not

@@ -27,6 +27,15 @@ pub type SendError<T> = PutError<T>;
 /// The error of a send that does not wait, with the item.
 pub type TrySendError<T> = TryPutError<T>;
 
+/// The error of a receive that does not wait.
+pub type TryRecvError = TryGetError;
+
+/// The errors of the channel, at the path where tokio has them.
+pub mod error {
+    #[doc(no_inline)]
+    pub use super::{SendError, TryRecvError, TrySendError};
+}
+
 /// Creates a channel that holds up to `capacity` items. A sender waits while the channel is full;
 /// with capacity zero, it waits for the receiver.
 ///
@@ -264,8 +273,8 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`TryGetError`], which tells an empty queue from one that is closed.
-    pub fn try_recv(&mut self) -> Result<T, TryGetError> {
+    /// [`TryRecvError`], which tells an empty channel from one that is closed.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         self.stop_streaming();
         self.shared.queue.try_get()
     }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,6 +14,12 @@ use pikake_traps::{About, Interrupted, KernelTrap, Park, Queued, WaitQueue, park
 
 use crate::name::Name;
 
+/// The errors of the channel, at the path where tokio has them.
+pub mod error {
+    #[doc(no_inline)]
+    pub use super::{RecvError, TryRecvError};
+}
+
 /// A channel for one item.
 ///
 /// # Examples
@@ -21,7 +28,7 @@ use crate::name::Name;
 /// # pikake::sim::example(async {
 /// let (sender, receiver) = pikake::sync::oneshot::channel();
 /// sender.send(42).unwrap();
-/// assert_eq!(receiver.await?, Some(42));
+/// assert_eq!(receiver.await?, Ok(42));
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
@@ -90,8 +97,8 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side of a [`channel`] that receives: a future of the item, or of `None` if the sender was
-/// dropped without sending.
+/// The side of a [`channel`] that receives: a future of the item, or of a [`RecvError`] if the
+/// sender was dropped without sending.
 ///
 /// # Cancellation
 ///
@@ -129,7 +136,7 @@ impl<T> Receiver<T> {
 impl<T> Unpin for Receiver<T> {}
 
 impl<T> Future for Receiver<T> {
-    type Output = Result<Option<T>, Interrupted>;
+    type Output = Result<Result<T, RecvError>, Interrupted>;
 
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -145,7 +152,7 @@ impl<T> Future for Receiver<T> {
                 }
             }
         }
-        Poll::Ready(Ok(this.shared.item.take()))
+        Poll::Ready(Ok(this.shared.item.take().ok_or(RecvError)))
     }
 }
 
@@ -176,6 +183,25 @@ impl<T> fmt::Debug for Receiver<T> {
             .field("receiving", &!self.shared.waiters.is_empty())
             .field("sender_gone", &self.shared.is_sender_gone.get())
             .finish()
+    }
+}
+
+/// The sender was dropped without sending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvError;
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the sender was dropped without sending")
+    }
+}
+
+impl Error for RecvError {}
+
+/// The kind is `BrokenPipe`.
+impl From<RecvError> for io::Error {
+    fn from(error: RecvError) -> Self {
+        Self::new(io::ErrorKind::BrokenPipe, error)
     }
 }
 

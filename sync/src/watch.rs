@@ -1,8 +1,10 @@
 //! A channel for a value that changes; receivers see its last state.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,6 +17,12 @@ use crate::name::Name;
 
 pub use crate::error::SendError;
 
+/// The errors of the channel, at the path where tokio has them.
+pub mod error {
+    #[doc(no_inline)]
+    pub use super::{RecvError, SendError};
+}
+
 /// Creates a channel for a value that changes. Receivers see the last state and skip those that
 /// they missed.
 ///
@@ -25,9 +33,9 @@ pub use crate::error::SendError;
 /// let (sender, mut receiver) = pikake::sync::watch::channel("starting");
 /// sender.send_replace("loading");
 /// sender.send_replace("running");
-/// assert!(receiver.changed().await?);
+/// receiver.changed().await?;
 /// assert_eq!(*receiver.borrow(), "running");
-/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::sync::watch::RecvError>(()) }).unwrap();
 /// ```
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {
@@ -176,8 +184,7 @@ impl<T> Receiver<T> {
         Self { shared: shared.clone(), seen, wait: None }
     }
 
-    /// Waits for a change that the receiver has not seen. `false` if there is none and the sender
-    /// is gone.
+    /// Waits for a change that the receiver has not seen.
     ///
     /// # Cancellation
     ///
@@ -185,25 +192,25 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before the value changed.
+    /// [`RecvError`]: there is no such change and the sender is gone, or the wait was interrupted.
     ///
     /// # Panics
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn changed(&mut self) -> impl Future<Output = Result<bool, Interrupted>> {
+    pub fn changed(&mut self) -> impl Future<Output = Result<(), RecvError>> {
         let place = Location::caller();
         self.wait = None;
         async move {
             loop {
                 if self.has_changed() {
                     self.seen = self.shared.changes.get();
-                    return Ok(true);
+                    return Ok(());
                 }
                 if self.shared.is_sender_gone.get() {
-                    return Ok(false);
+                    return Err(RecvError::Closed);
                 }
-                park_at(&*self.shared, place).await?;
+                park_at(&*self.shared, place).await.map_err(RecvError::Interrupted)?;
             }
         }
     }
@@ -232,6 +239,53 @@ impl<T> Receiver<T> {
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         self.seen = self.shared.changes.get();
         self.shared.borrow()
+    }
+}
+
+/// Why [`Receiver::changed`] saw no change. Both ends are final, so a loop ends by either.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecvError {
+    /// The receiver has seen the last change, and the sender is gone.
+    Closed,
+    /// The wait was interrupted.
+    Interrupted(Interrupted),
+}
+
+impl RecvError {
+    /// The interruption, if the wait was interrupted.
+    pub fn interrupted(&self) -> Option<&Interrupted> {
+        match self {
+            Self::Interrupted(why) => Some(why),
+            Self::Closed => None,
+        }
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the value will not change any more"),
+            Self::Interrupted(why) => write!(f, "waiting for a change was cut short ({why})"),
+        }
+    }
+}
+
+impl Error for RecvError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Interrupted(why) => Some(why),
+            Self::Closed => None,
+        }
+    }
+}
+
+/// `BrokenPipe` if the sender is gone. Otherwise as the conversion from [`Interrupted`].
+impl From<RecvError> for io::Error {
+    fn from(error: RecvError) -> Self {
+        match error {
+            RecvError::Interrupted(why) => why.into(),
+            RecvError::Closed => Self::new(io::ErrorKind::BrokenPipe, error),
+        }
     }
 }
 

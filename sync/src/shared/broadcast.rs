@@ -17,6 +17,12 @@ use super::wait::{TaskWait, Wait};
 use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 pub use crate::broadcast::{RecvError, SendError, TryRecvError};
 
+/// The errors of the channel, at the path where tokio has them.
+pub mod error {
+    #[doc(no_inline)]
+    pub use super::{RecvError, SendError, TryRecvError};
+}
+
 /// Creates a channel in which every receiver gets every item that is sent after its creation.
 ///
 /// Senders never wait. The channel keeps the last `capacity` items that some receiver has not

@@ -17,6 +17,13 @@ use super::wait::{TaskWait, Wait};
 use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 
 pub use crate::error::SendError;
+pub use crate::watch::RecvError;
+
+/// The errors of the channel, at the path where tokio has them.
+pub mod error {
+    #[doc(no_inline)]
+    pub use super::{RecvError, SendError};
+}
 
 /// Creates a channel for a value that changes. Receivers see the last state and skip those that
 /// they missed.
@@ -33,7 +40,7 @@ pub use crate::error::SendError;
 ///     sender.send_replace("running");
 /// });
 /// // A task would say `receiver.changed().await?`.
-/// while receiver.blocking_changed() {}
+/// while receiver.blocking_changed().is_ok() {}
 /// assert_eq!(*receiver.borrow(), "running");
 /// # thread.join().unwrap();
 /// ```
@@ -178,8 +185,7 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits, as a task, for a change that the receiver has not seen. `false` if there is none and
-    /// the sender is gone.
+    /// Waits, as a task, for a change that the receiver has not seen.
     ///
     /// # Cancellation
     ///
@@ -187,44 +193,52 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before the value changed.
+    /// [`RecvError`]: there is no such change and the sender is gone, or the wait was interrupted.
     ///
     /// # Panics
     ///
     /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
-    pub fn changed(&mut self) -> impl Future<Output = Result<bool, Interrupted>> {
+    pub fn changed(&mut self) -> impl Future<Output = Result<(), RecvError>> {
         let place = Location::caller();
         async move {
             let wait = TaskWait::<_, _, Changed>::new(&self.watched.changes, self.seen, place);
-            let seen = wait.await?;
-            Ok(seen.map(|seen| self.seen = seen).is_ok())
+            let seen = wait.await.map_err(RecvError::Interrupted)?;
+            self.seen = seen.map_err(|_| RecvError::Closed)?;
+            Ok(())
         }
     }
 
-    /// Blocks the thread until there is a change that the receiver has not seen. `false` if there
-    /// is none and the sender is gone.
+    /// Blocks the thread until there is a change that the receiver has not seen.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError::Closed`]: there is no such change, and the sender is gone.
     ///
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn blocking_changed(&mut self) -> bool {
-        self.block(None).is_some_and(|changed| changed)
+    pub fn blocking_changed(&mut self) -> Result<(), RecvError> {
+        self.block(None).expect("a wait without a limit ends by its event")
     }
 
     /// Blocks the thread until there is a change that the receiver has not seen, at most `length`.
-    /// `Some(false)` if there is none and the sender is gone; `None` if the time is up.
+    /// `None` if the time is up.
+    ///
+    /// # Errors
+    ///
+    /// As [`blocking_changed`](Self::blocking_changed).
     ///
     /// # Panics
     ///
     /// Inside a kernel, since the call would stop all its tasks.
-    pub fn blocking_changed_timeout(&mut self, length: Duration) -> Option<bool> {
+    pub fn blocking_changed_timeout(&mut self, length: Duration) -> Option<Result<(), RecvError>> {
         self.block(Instant::now().checked_add(length))
     }
 
-    fn block(&mut self, until: Option<Instant>) -> Option<bool> {
+    fn block(&mut self, until: Option<Instant>) -> Option<Result<(), RecvError>> {
         let seen = Wait::<_, _, Changed>::new(&self.watched.changes, self.seen).block(until)?;
-        Some(seen.map(|seen| self.seen = seen).is_ok())
+        Some(seen.map(|seen| self.seen = seen).map_err(|_| RecvError::Closed))
     }
 
     /// Whether there is a change that the receiver has not seen.

@@ -258,12 +258,12 @@ fn oneshot_returns_the_item_or_none() {
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
         assert!(timeout_after(ms(1), &mut receiver).await.is_err());
         spawn(async move { sender.send(7).unwrap() }).detach();
-        assert_eq!((&mut receiver).await, Ok(Some(7)));
+        assert_eq!((&mut receiver).await, Ok(Ok(7)));
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
 
         let (sender, receiver) = oneshot::channel::<u8>();
         spawn(async move { drop(sender) }).detach();
-        assert_eq!(receiver.await, Ok(None));
+        assert_eq!(receiver.await, Ok(Err(oneshot::RecvError)));
 
         let (sender, receiver) = oneshot::channel();
         drop(receiver);

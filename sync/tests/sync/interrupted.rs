@@ -554,7 +554,7 @@ fn interrupted_getter_leaves_its_item_to_others() {
 
 #[test]
 fn channels_of_all_kinds() {
-    insist_inside((6, Some(3), Some(2), 9), async |insistent| {
+    insist_inside((6, Ok(3), Some(2), 9), async |insistent| {
         let (to_many, mut one) = mpsc::channel(1);
         let (answer, mut answered) = oneshot::channel();
         let (to_all, mut each) = broadcast::channel(2);
@@ -583,7 +583,12 @@ fn channels_of_all_kinds() {
         while let Ok(number) = insistent.on(async || each.recv().await).await {
             last = Some(number);
         }
-        while insistent.on(async || watched.changed().await).await {}
+        while let Err(error) = watched.changed().await {
+            match error.interrupted() {
+                Some(interrupted) => insistent.note(interrupted),
+                None => break,
+            }
+        }
         (sum, answered, last, *watched.borrow())
     });
 }

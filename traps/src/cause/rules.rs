@@ -247,7 +247,7 @@ fn report(local: &Local, task: &TaskRef, cause: &Cause) {
     };
     let (id, name, spawned_at) = (task.id().0, task.name(), task.spawned_at());
     match caught {
-        Some((caught_at, waits @ 1.., _)) => tracing::warn!(
+        Some((caught_at, waits @ 1.., _)) if !cause.why.is_held() => tracing::warn!(
             task = id,
             name,
             %spawned_at,

@@ -400,8 +400,8 @@ impl Hub {
     ) -> Result<Answer, Error> {
         let limit = self.options.blocked_deadline.max(self.options.connect_timeout);
         match timeout_after(limit, receiver).await {
-            Ok(Ok(Some(result))) => result,
-            Ok(Ok(None)) => Err(self
+            Ok(Ok(Ok(result))) => result,
+            Ok(Ok(Err(_))) => Err(self
                 .closed()
                 .unwrap_or_else(|| Error::ConnectionLost("before the broker replied".to_owned()))),
             Ok(Err(why)) => Err(why.into()),

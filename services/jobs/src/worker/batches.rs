@@ -214,9 +214,9 @@ impl Run {
         batch.changed.set();
         loop {
             match (&mut answered).await {
-                Ok(Some(ended)) => return ended,
+                Ok(Ok(ended)) => return ended,
                 // The batch was interrupted before its function began.
-                Ok(None) => return Ended::Interrupted,
+                Ok(Err(_)) => return Ended::Interrupted,
                 Err(_) => {
                     let reason = self.worker.running.cancel_reason(self.key);
                     if reason == Some(CancelReason::Revoked) && member.has_others() {

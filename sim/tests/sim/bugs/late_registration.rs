@@ -43,7 +43,7 @@ impl Client {
             self.stream.write_all(&[id]).await?;
             log().await?;
         }
-        receiver.await?.ok_or_else(|| io::Error::other("the receiver has failed"))
+        receiver.await?.map_err(|_| io::Error::other("the receiver has failed"))
     }
 
     async fn receive(&self) -> io::Result<()> {

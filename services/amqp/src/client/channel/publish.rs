@@ -232,8 +232,8 @@ impl Future for Confirm {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| match received {
-            Ok(Some(result)) => result.map(|epoch| self.epoch = Some(epoch)),
-            Ok(None) => {
+            Ok(Ok(result)) => result.map(|epoch| self.epoch = Some(epoch)),
+            Ok(Err(_)) => {
                 let error = self.channel.closed().unwrap_or(Error::Closed);
                 Err(PublishError::Closed { error, message: None })
             }

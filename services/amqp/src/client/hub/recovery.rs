@@ -278,7 +278,7 @@ impl Hub {
         receiver: oneshot::Receiver<Result<Answer, Error>>,
     ) -> Result<Answer, Error> {
         match timeout_after(self.options.connect_timeout, receiver).await {
-            Ok(Ok(Some(answer))) => answer,
+            Ok(Ok(Ok(answer))) => answer,
             _ => Err(Error::ConnectionLost("during recovery".to_owned())),
         }
     }

@@ -158,7 +158,7 @@ impl Link {
     pub(crate) async fn ask(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, BrokerError> {
         let (asker, replies) = oneshot::channel();
         self.hub.send(commands, Some(asker))?;
-        replies.await?.ok_or_else(|| self.hub.lost())
+        replies.await?.map_err(|_| self.hub.lost())
     }
 
     /// Sends a command whose reply does not matter, if the connection is open.
