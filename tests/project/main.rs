@@ -10,13 +10,16 @@ mod circles;
 mod comments;
 mod doc_examples;
 mod examples;
+mod expand;
 mod facade;
 mod floors;
 mod front_page;
 mod glossary;
 mod imports;
 mod layers;
+mod names;
 mod packages;
+mod public_items;
 mod tracked;
 mod weight;
 
