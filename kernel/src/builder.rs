@@ -212,6 +212,7 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// tasks are ready.
     ///
     /// The default is [`POLL_EVERY_STEPS`]. A turn makes at most this number of steps.
+    #[doc(alias = "event_interval")]
     pub fn poll_every_steps(mut self, steps: u32) -> Self {
         self.settings.poll_every_steps = steps.max(1);
         self
@@ -287,6 +288,7 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// Sets the number of closures, at least one, that may run on helper threads at the same time.
     ///
     /// The default is [`HELPER_THREADS`]. Name lookups are among these closures.
+    #[doc(alias = "max_blocking_threads")]
     pub fn helper_threads(mut self, limit: usize) -> Self {
         self.settings.helper_threads = limit.max(1);
         self
@@ -295,6 +297,7 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// Sets the time after which an idle helper thread ends.
     ///
     /// The default is [`HELPER_IDLE_EXIT`].
+    #[doc(alias = "thread_keep_alive")]
     pub fn helper_idle_exit(mut self, length: Duration) -> Self {
         self.settings.helper_idle_exit = length;
         self

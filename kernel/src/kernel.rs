@@ -37,6 +37,7 @@ use crate::pick::{Fifo, Pick};
 /// assert_eq!(kernel.run(async { format!("hello {name}") }), "hello world");
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[doc(alias("Runtime", "LocalRuntime"))]
 pub struct Kernel<C = SystemClock, P = Fifo, D = MioDriver>
 where
     C: Clock + 'static,
@@ -106,6 +107,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// it returned. When a task has swallowed an interruption, if the kernel has a
     /// [`cleanup_limit`](Builder::cleanup_limit). Inside a running kernel on the same thread. When
     /// the system's readiness queue fails.
+    #[doc(alias = "block_on")]
     #[track_caller]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         match self.try_run(future) {

@@ -53,6 +53,7 @@ impl Kernels {
     /// # Errors
     ///
     /// The process is out of threads or descriptors.
+    #[doc(alias("new_multi_thread", "worker_threads"))]
     pub fn start(count: usize) -> io::Result<Self> {
         let peers = Peers::current_or_new().unwrap_or_default();
         let mut kernels = Self { running: Vec::new(), peers };

@@ -29,6 +29,7 @@ use crate::{Builder, Kernel};
 /// With the future's panic. When the main task was cancelled, or the kernel stopped, before the
 /// future returned. Inside a running kernel on the same thread. When the process is out of
 /// descriptors.
+#[doc(alias = "block_on")]
 #[track_caller]
 pub fn run<F: Future>(future: F) -> F::Output {
     run_on(fresh_kernel(Kernel::builder().name("main")), future)

@@ -206,6 +206,7 @@ pub(crate) async fn fill(
 /// }
 /// # Ok(()) }
 /// ```
+#[doc(alias("AsyncBufReadExt", "BufStream"))]
 pub struct BufReader<R> {
     inner: R,
     limit: usize,

@@ -84,6 +84,7 @@ impl Progress {
 /// # Errors
 ///
 /// An error of either stream; the interruption.
+#[doc(alias = "copy_buf")]
 pub async fn copy<R: Read, W: Write>(from: R, to: W) -> Result<u64, CopyError> {
     let mut progress = Progress::default();
     let done = async {

@@ -90,6 +90,7 @@ impl Channel {
 /// assert_eq!(other.read(&mut buffer).await?, 5);
 /// # Ok(()) }
 /// ```
+#[doc(alias("DuplexStream", "SimplexStream", "duplex", "simplex"))]
 pub struct MemoryStream {
     incoming: Rc<Channel>,
     outgoing: Rc<Channel>,

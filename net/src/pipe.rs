@@ -61,11 +61,13 @@ fn open() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The reading end of a pipe. Its drop closes it, and the writer gets an error.
+#[doc(alias("ChildStdout", "ChildStderr", "Receiver"))]
 pub struct PipeReader {
     socket: Socket,
 }
 
 /// The writing end of a pipe. Its drop closes it, and the reader reads the end.
+#[doc(alias("ChildStdin", "Sender"))]
 pub struct PipeWriter {
     socket: Socket,
 }

@@ -39,6 +39,7 @@ use crate::unix::UnixStream;
 ///     }
 /// }
 /// ```
+#[doc(alias("AsyncRead", "AsyncReadExt"))]
 pub trait Read {
     /// Reads some bytes, waiting until there are any. Returns 0 at the end of the stream (or for an
     /// empty buffer).
@@ -119,6 +120,7 @@ impl Drop for Zeroed<'_> {
 ///     to.finish().await
 /// }
 /// ```
+#[doc(alias("AsyncWrite", "AsyncWriteExt"))]
 pub trait Write {
     /// Writes some of the data, waiting until there is room, and returns the number of bytes.
     ///
@@ -196,6 +198,7 @@ pub trait Write {
     /// # Errors
     ///
     /// As for [`write`](Self::write).
+    #[doc(alias = "shutdown")]
     fn finish(&self) -> impl Future<Output = io::Result<()>>;
 }
 

@@ -137,6 +137,7 @@ impl TcpStream {
     /// # Errors
     ///
     /// As for [`set_nodelay`](Self::set_nodelay).
+    #[doc(alias = "set_zero_linger")]
     pub fn set_linger(&self, time: Option<Duration>) -> io::Result<()> {
         self.socket.set(SocketOption::Linger(time))
     }

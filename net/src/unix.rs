@@ -127,6 +127,7 @@ impl UnixStream {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) in a simulation, and on systems without
     /// `SO_PEERCRED`; the system's error; [`Closed`](pikake_traps::Closed).
+    #[doc(alias = "peer_cred")]
     #[cfg(feature = "peer-credentials")]
     pub fn peer_credentials(&self) -> io::Result<pikake_traps::PeerCredentials> {
         self.socket.peer_credentials()

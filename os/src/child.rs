@@ -171,6 +171,7 @@ impl Child {
     /// # Errors
     ///
     /// As for [`signal`](Self::signal).
+    #[doc(alias = "start_kill")]
     pub fn kill(&mut self) -> io::Result<()> {
         self.signal(SIGKILL)
     }

@@ -146,6 +146,7 @@ impl<E: Into<io::Error>> From<E> for Abandoned {
 /// }
 /// # Ok(()) }
 /// ```
+#[doc(alias = "AsyncSeekExt")]
 pub struct File {
     state: Arc<Mutex<State>>,
     /// Held by the running operation. The value is the end of an abandoned operation.
@@ -227,6 +228,7 @@ impl File {
     /// # Errors
     ///
     /// As for [`open`](Self::open).
+    #[doc(alias = "options")]
     #[track_caller]
     pub fn open_with(
         path: impl AsRef<Path>,

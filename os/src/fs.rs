@@ -169,6 +169,7 @@ pub fn read_dir(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<D
 /// # Errors
 ///
 /// See the [module](self).
+#[doc(alias = "try_exists")]
 #[track_caller]
 pub fn exists(path: impl AsRef<Path>) -> impl Future<Output = io::Result<bool>> {
     on_path(Location::caller(), "look for", path.as_ref().to_owned(), Path::try_exists)

@@ -90,6 +90,7 @@ impl Delivered {
 /// # Examples
 ///
 /// See the [module](crate::signal).
+#[doc(alias("Signal", "SignalKind", "signal"))]
 #[must_use = "signals without listeners have their default action"]
 pub struct Signals {
     /// Dropped before `delivery`: undelivered signals have their default action.

@@ -44,6 +44,7 @@ impl<T> From<SendError<T>> for io::Error {
 }
 
 /// Why [`Queue::try_get`](crate::AnyQueue::try_get) returned no item.
+#[doc(alias = "TryRecvError")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TryGetError {
@@ -118,6 +119,7 @@ impl<T> PutError<T> {
     }
 
     /// The item.
+    #[doc(alias = "into_inner")]
     pub fn into_item(self) -> T {
         self.item
     }
@@ -197,6 +199,7 @@ pub enum TryPutError<T> {
 
 impl<T> TryPutError<T> {
     /// The item.
+    #[doc(alias = "into_inner")]
     pub fn into_item(self) -> T {
         match self {
             Self::Full(item) | Self::Closed(item) => item,

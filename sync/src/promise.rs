@@ -26,6 +26,7 @@ use crate::name::Name;
 /// assert_eq!(port.set(9090), Err(9090));
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
+#[doc(alias = "SetOnce")]
 #[derive(Default)]
 pub struct Promise<T> {
     value: OnceCell<T>,
@@ -62,6 +63,7 @@ impl<T> Promise<T> {
     }
 
     /// Whether the value has been set.
+    #[doc(alias = "initialized")]
     pub fn is_set(&self) -> bool {
         self.get().is_some()
     }

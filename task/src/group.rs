@@ -76,6 +76,7 @@ const SPAWN_PLACES: usize = 8;
 /// The drop of a group before its members have ended, as by a `?` before the join, cannot wait for
 /// them. The drop asks them to end, leaves them to the kernel, and logs a warning with the places
 /// of the group and of the spawns. (A drop by a panic logs none, since the panic is reported.)
+#[doc(alias = "JoinSet")]
 #[must_use = "a group that is dropped asks its members to end: join it"]
 pub struct TaskGroup<T: 'static> {
     pub(crate) members: Rc<Members<T>>,
@@ -326,6 +327,7 @@ impl<T: 'static> TaskGroup<T> {
     /// # Panics
     ///
     /// When the call has to wait outside a task of a kernel.
+    #[doc(alias = "abort_all")]
     #[track_caller]
     pub fn cancel_all(&mut self) -> impl Future<Output = Result<(), GroupError>> {
         let place = Location::caller();
@@ -360,6 +362,7 @@ impl<V: 'static, E: Into<BoxError> + 'static> TaskGroup<Result<V, E>> {
     /// # Panics
     ///
     /// When the call has to wait outside a task of a kernel.
+    #[doc(alias = "try_join")]
     #[track_caller]
     pub fn try_join_all(&mut self) -> impl Future<Output = Result<Vec<V>, GroupError>> {
         self.join::<OnlyOk<E>>(Location::caller())

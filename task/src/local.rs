@@ -34,6 +34,7 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// # }
 /// # pikake::sim::example(example());
 /// ```
+#[doc(alias = "LocalKey")]
 pub struct TaskLocal<T: 'static> {
     first: Option<fn() -> T>,
     /// Gives each static of this type an address of its own: a type with a cell inside is neither
@@ -102,6 +103,7 @@ impl<T: 'static> TaskLocal<T> {
     /// # Panics
     ///
     /// Outside a task; in the destructor of a task local.
+    #[doc(alias = "scope")]
     #[track_caller]
     pub fn set(&'static self, value: T) {
         if let Err(error) = self.try_set(value) {
@@ -195,6 +197,7 @@ impl std::error::Error for LocalError {}
 /// # }
 /// # pikake::sim::example(example());
 /// ```
+#[doc(alias = "task_local")]
 #[macro_export]
 macro_rules! local {
     ($($(#[$attribute:meta])* $visible:vis static $name:ident: $type:ty $(= $first:expr)?;)*) => {$(

@@ -6,6 +6,7 @@ use std::panic::Location;
 use pikake_traps::{Interrupted, TaskId, TaskRef};
 
 /// A handle to a task of a group, without the task's outcome, which goes to the group.
+#[doc(alias = "AbortHandle")]
 #[derive(Clone)]
 pub struct Member(pub(crate) TaskRef);
 

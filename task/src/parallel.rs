@@ -39,6 +39,7 @@ pub type Outcomes<T> = Vec<Result<T, TaskError>>;
 /// # Panics
 ///
 /// When polled outside a task of a kernel.
+#[doc(alias = "join")]
 #[track_caller]
 pub fn in_parallel<F>(
     futures: impl IntoIterator<Item = F>,

@@ -225,6 +225,13 @@ fn complaints_of_row(row: &Row, methods: &BTreeSet<String>, crates: &Crates) -> 
     }
     let owners: Vec<Definition> =
         row.ours.iter().filter_map(|name| crates.public(&path_of_ours(name))).collect();
+    let has_alias = |owner: &Definition| match owner {
+        Definition::Item(_) => crates.doc_aliases(owner).contains(last),
+        _ => true,
+    };
+    if !row.ours.iter().any(is_same) && !owners.is_empty() && !owners.iter().any(has_alias) {
+        say(format!("{} needs #[doc(alias = \"{last}\")]", row.ours.join(" or ")));
+    }
     let is_outside = |owner: &Definition| matches!(owner, Definition::Foreign(_));
     let is_missing = row.ours.is_empty() && !row.is_as_it_is;
     if row.methods.is_empty() && (is_missing || owners.iter().any(is_outside)) {

@@ -30,6 +30,8 @@ pub(crate) struct Crates {
     methods: BTreeMap<Names, BTreeSet<String>>,
     /// The traits of a type.
     traits: BTreeMap<Names, BTreeSet<Names>>,
+    /// The names by which the documentation finds an item, too: `#[doc(alias = "…")]`.
+    doc_aliases: BTreeMap<Names, BTreeSet<String>>,
     /// The types that other names stand for.
     aliases: BTreeMap<Names, Names>,
     impls: Vec<Impl>,
@@ -113,6 +115,12 @@ impl Crates {
         has(item)
             || self.traits.get(item).is_some_and(|traits| traits.iter().any(has))
             || behind.is_some_and(|behind| self.has_method(&behind, name))
+    }
+
+    /// The names by which the documentation finds an item, too.
+    pub(crate) fn doc_aliases(&self, definition: &Definition) -> BTreeSet<String> {
+        let Definition::Item(item) = definition else { return BTreeSet::new() };
+        self.doc_aliases.get(item).cloned().unwrap_or_default()
     }
 
     /// The definition that a path leads to, for the users of its crate.
@@ -290,7 +298,14 @@ impl Reader<'_> {
     fn add_item(&self, from: From<'_>, name: &syn::Ident, vis: &Visibility, attrs: &[Attribute]) {
         if is_on(attrs) {
             self.add(from, name, is_public(vis, attrs), Meaning::Item);
+            self.add_doc_aliases(from.module, name, attrs);
         }
+    }
+
+    fn add_doc_aliases(&self, module: &[String], name: &syn::Ident, attrs: &[Attribute]) {
+        let aliases: BTreeSet<String> = attrs.iter().flat_map(doc_aliases).collect();
+        let path = below(module, &name.to_string());
+        self.crates.borrow_mut().doc_aliases.entry(path).or_default().extend(aliases);
     }
 
     fn item(&self, item: &Item, from: From<'_>) {
@@ -341,6 +356,7 @@ impl Reader<'_> {
                     if is_exported && !is_hidden(&item.attrs) {
                         let root = vec![from.module[0].clone()];
                         self.add(From { module: &root, ..from }, name, true, Meaning::Item);
+                        self.add_doc_aliases(&root, name, &item.attrs);
                     }
                 }
                 None => {
@@ -519,12 +535,36 @@ fn is_hidden(attrs: &[Attribute]) -> bool {
     } || attribute.path().is_ident("deprecated"))
 }
 
+/// The names of `#[doc(alias = "…")]` and `#[doc(alias("…", "…"))]`.
+fn doc_aliases(attribute: &Attribute) -> Vec<String> {
+    let Meta::List(list) = &attribute.meta else { return Vec::new() };
+    if !list.path.is_ident("doc") {
+        return Vec::new();
+    }
+    let literals = Punctuated::<syn::LitStr, syn::Token![,]>::parse_terminated;
+    match list.parse_args::<Meta>() {
+        Ok(Meta::NameValue(pair)) if pair.path.is_ident("alias") => {
+            text(&pair.value).into_iter().collect()
+        }
+        Ok(Meta::List(list)) if list.path.is_ident("alias") => {
+            let names = list.parse_args_with(literals).expect("names");
+            names.iter().map(syn::LitStr::value).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The text that an attribute has behind `=`.
+fn text(value: &syn::Expr) -> Option<String> {
+    match value {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+        _ => None,
+    }
+}
+
 fn path_attribute(attrs: &[Attribute]) -> Option<String> {
     attrs.iter().find_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
-            _ => None,
-        },
+        Meta::NameValue(pair) if pair.path.is_ident("path") => text(&pair.value),
         _ => None,
     })
 }
@@ -544,10 +584,7 @@ fn holds(condition: &Meta) -> bool {
         Meta::Path(path) => path.is_ident("unix") || path.is_ident("true"),
         Meta::NameValue(pair) => {
             let is = |name: &str| pair.path.is_ident(name);
-            let value = match &pair.value {
-                syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => text.value(),
-                _ => String::new(),
-            };
+            let value = text(&pair.value).unwrap_or_default();
             is("feature")
                 || is("target_has_atomic")
                 || is("target_os") && value == "linux"

@@ -91,6 +91,7 @@ pub trait Clock {
 /// assert_eq!(clock.idle(Some(deadline)), Some(Duration::ZERO));
 /// assert!(deadline.is_due(clock.now()));
 /// ```
+#[doc(alias = "advance")]
 #[derive(Clone)]
 pub struct ManualClock {
     /// The time, shared by all clones.

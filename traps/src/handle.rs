@@ -32,6 +32,7 @@ impl std::error::Error for KernelEnded {}
 /// Reaches a kernel from any thread. Clone the handle freely.
 ///
 /// A handle keeps neither the kernel nor its tasks alive.
+#[doc(alias = "Handle")]
 #[derive(Clone, Debug)]
 pub struct KernelHandle {
     home: Arc<Home>,

@@ -82,6 +82,7 @@ pub struct PeerFigures {
 }
 
 /// The figures of a kernel.
+#[doc(alias = "RuntimeMetrics")]
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelFigures {
     /// The number of tasks that have not ended.

@@ -170,6 +170,7 @@ impl std::error::Error for InIoError {
 
 /// The deadline of [`timeout_after`](crate::timeout_after) passed, and interrupted or dropped the
 /// body.
+#[doc(alias = "Elapsed")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimedOut;
 
@@ -188,6 +189,7 @@ impl From<TimedOut> for std::io::Error {
 }
 
 /// The reason why the join of a task gave no value.
+#[doc(alias = "JoinError")]
 #[non_exhaustive]
 pub enum TaskError {
     /// The task ended by a cancel, without a value: it was dropped unpolled, aborted, dropped by

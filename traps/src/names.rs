@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Names a kernel; no two kernels of a process share one.
+#[doc(alias = "Id")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KernelId(pub(crate) u32);
 
@@ -33,6 +34,7 @@ impl fmt::Display for KernelId {
 }
 
 /// Names a task within its kernel. Later tasks have larger ids. A kernel uses no id twice.
+#[doc(alias = "Id")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaskId(pub u64);
 

@@ -84,6 +84,7 @@ pub enum OpenSocket<'a> {
 
 /// The process at the other end of a Unix stream, as the system has noted when the stream was
 /// connected (`SO_PEERCRED`).
+#[doc(alias = "UCred")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PeerCredentials {
     /// The effective user.

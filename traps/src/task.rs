@@ -42,6 +42,7 @@ use crate::traps::join::JoinTrap;
 /// # Panics
 ///
 /// Outside a kernel.
+#[doc(alias = "spawn_local")]
 #[track_caller]
 #[inline]
 pub fn spawn<F>(future: F) -> Task<F::Output>
@@ -234,6 +235,7 @@ fn refuse(task: &TaskRef) {
 /// # Panics
 ///
 /// When polled again after the outcome.
+#[doc(alias = "JoinHandle")]
 #[must_use = "a task that is not joined runs on detached; `drop` the handle if that is meant"]
 pub struct Task<T> {
     join: KernelTrap<JoinTrap>,
@@ -538,6 +540,7 @@ impl Current {
 /// # Panics
 ///
 /// Outside a task of a kernel.
+#[doc(alias = "id")]
 #[track_caller]
 pub fn current() -> Current {
     match door::with(Local::current) {
@@ -551,6 +554,7 @@ pub fn current() -> Current {
 }
 
 /// The current task, if there is one: inside a step of a kernel.
+#[doc(alias = "try_id")]
 pub fn try_current() -> Option<Current> {
     door::try_with(Local::current).flatten().map(Current)
 }

@@ -64,6 +64,7 @@ use crate::wait::Until;
 /// # Panics
 ///
 /// When polled outside a task of a kernel, or in another kernel than before.
+#[doc(alias = "timeout")]
 #[track_caller]
 pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
     Timeout::new(Until::After(length), future)

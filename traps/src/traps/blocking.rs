@@ -97,6 +97,7 @@ impl fmt::Debug for CancelFlag {
 /// # Panics
 ///
 /// When polled outside a task of a kernel.
+#[doc(alias("spawn_blocking", "block_in_place"))]
 #[track_caller]
 pub fn blocking<F, R>(work: F) -> Blocking<R>
 where

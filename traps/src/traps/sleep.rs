@@ -86,6 +86,7 @@ pub fn sleep_until(deadline: impl Into<Deadline>) -> KernelTrap<SleepTrap> {
 }
 
 /// The trap that waits for a moment. See [`sleep`] and [`sleep_until`].
+#[doc(alias = "Sleep")]
 #[derive(Debug)]
 pub struct SleepTrap {
     until: Until,
