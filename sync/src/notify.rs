@@ -4,6 +4,7 @@
 //! of the old one a permit, so that all of them leave the queue. A waiter whose round is over
 //! returns, and leaves its permit uncollected. That goes on to the next waiter if `notify_one` had
 //! given it, and otherwise is withdrawn.
+
 use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};

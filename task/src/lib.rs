@@ -2,7 +2,7 @@
 //!
 //! | you have | and want | use |
 //! | --- | --- | --- |
-//! | a future | a task of its own | [`spawn`](pikake_traps::spawn), [`Task`]; with a name: [`Builder`] |
+//! | a future | a task of its own | [`spawn`], [`Task`]; with a name: [`Builder`] |
 //! | some futures | all their outcomes, in order | [`in_parallel`] |
 //! | many items | the results of an async function, in order, a limited number at a time | [`ordered_map`] |
 //! | a source without end | a limited number of tasks at a time | [`TaskGroup::bounded`] |
