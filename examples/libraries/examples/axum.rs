@@ -13,9 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::routing::get;
 use axum::{Json, Router};
-use pikake::http::axum::{Local, local};
+use pikake::http::axum::Local;
+use pikake::http::axum::routing::get;
 use pikake::net::TcpListener;
 use pikake::sleep;
 
@@ -26,13 +26,15 @@ pub(crate) struct Shop {
     given_up: Rc<Cell<u64>>,
 }
 
+// ANCHOR: router
 pub(crate) fn router(shop: Shop) -> Router {
     Router::new()
         .route("/", get(async || "hello from pikake\n"))
-        .route("/slow", get(local(slow)))
+        .route("/slow", get(slow))
         .route("/orders", get(orders))
         .with_state(Local::new(shop))
 }
+// ANCHOR_END: router
 
 // ANCHOR: handler
 /// A handler that waits on traps, and rolls back if it is interrupted.

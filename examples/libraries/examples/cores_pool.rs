@@ -20,8 +20,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use pikake::http::axum::{Local, local};
+use pikake::http::axum::Local;
+use pikake::http::axum::routing::{get, post};
 use pikake::http::{Reports, ServeError, serve, serve_on_all};
 use pikake::net::{TcpListener, TcpStream};
 use pikake::pool::Limit;
@@ -97,8 +97,8 @@ async fn serve_visits(
         // What it makes stays there: the pool, and the connections.
         let pool = Pool::builder(Manager::new(config)).common_limit(&limit).build();
         let router = Router::new()
-            .route("/visits", post(local(visit)).get(local(visits)))
-            .route("/long", get(local(long_visit)))
+            .route("/visits", post(visit).merge(get(visits)))
+            .route("/long", get(long_visit))
             .with_state(Local::new(App { pool: pool.clone(), limit }));
         let report = serve(listener, router).await;
         // The requests have ended, so all connections are back.

@@ -26,9 +26,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::{Html, Redirect};
-use axum::routing::get;
 use pikake::http::axum::Peer;
-use pikake::http::axum::local;
+use pikake::http::axum::routing::get;
 use pikake::http::client::{self, Client, Url};
 use pikake::http::serve;
 use pikake::net::TcpListener;
@@ -67,7 +66,7 @@ fn site(seen: Seen) -> Router {
         .route("/posts/1", page(&seen, "2#comments"))
         .route("/posts/2", page(&seen, "/stuck"))
         .route("/old", get(async || Redirect::permanent("/posts/2")))
-        .route("/stuck", get(local(stuck)))
+        .route("/stuck", get(stuck))
 }
 
 /// The targets of the links in a page.

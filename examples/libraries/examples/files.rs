@@ -26,11 +26,10 @@ use axum::extract;
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use flate2::read::GzDecoder;
 use futures::{StreamExt, stream};
 use pikake::fs::File;
-use pikake::http::axum::local;
+use pikake::http::axum::routing::{get, post};
 use pikake::net::{TcpListener, TcpStream};
 use pikake::{Bound, spawn};
 use tower_http::compression::CompressionLayer;
@@ -58,7 +57,7 @@ fn router(folder: PathBuf) -> Router {
         };
     let no_sniffing = HeaderValue::from_static("nosniff");
     Router::new()
-        .route("/files/{*path}", get(local(file)))
+        .route("/files/{*path}", get(file))
         .route("/upload", post(async |body: String| body.len().to_string()))
         .layer(CompressionLayer::new())
         .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, no_sniffing))

@@ -16,9 +16,9 @@ use std::io;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::{get, post};
 use axum::{Json, Router};
-use pikake::http::axum::{Local, local};
+use pikake::http::axum::Local;
+use pikake::http::axum::routing::{get, post};
 use pikake::net::{TcpListener, TcpStream};
 use pikake::postgres::{Config, Pool};
 use pikake::yield_now;
@@ -79,9 +79,9 @@ async fn report(State(pool): State<Local<Pool>>) -> Result<String, Failed> {
 
 fn router(pool: Pool) -> Router {
     Router::new()
-        .route("/orders/{name}", post(local(order)))
-        .route("/orders", get(local(orders)))
-        .route("/report", get(local(report)))
+        .route("/orders/{name}", post(order))
+        .route("/orders", get(orders))
+        .route("/report", get(report))
         .with_state(Local::new(pool))
 }
 

@@ -6,8 +6,8 @@ use std::io;
 
 use axum::Router;
 use axum::extract::State;
-use axum::routing::get;
-use pikake::http::axum::{Local, local};
+use pikake::http::axum::Local;
+use pikake::http::axum::routing::get;
 use pikake::http::serve;
 use pikake::net::TcpListener;
 use pikake::net::tls::Identity;
@@ -35,7 +35,7 @@ where
     let page = Page::default();
     let report = try_task_group(async |tasks| {
         tasks.spawn_daemon(check_all(services, page.clone(), check));
-        let app = Router::new().route("/", get(local(show))).with_state(Local::new(page));
+        let app = Router::new().route("/", get(show)).with_state(Local::new(page));
         Ok::<_, Box<dyn Error>>(serve(listener, app).tls(identity).await?)
     })
     .await?;

@@ -1,8 +1,9 @@
 //! Handlers and state of axum that are not `Send`.
 //!
 //! axum demands that handlers, their futures and the state of a router are `Send`, for runtimes
-//! that move them between threads. This server moves none, and pikake's waits are not `Send`.
-//! [`local`] and [`Local`] pass a handler and a state to axum, bound to the thread of their kernel:
+//! that move them between threads. This server moves none, and pikake's waits are not `Send`. The
+//! functions of [`routing`] take such handlers, and [`Local`] makes a state of a value. Both are
+//! bound to the thread of their kernel:
 //!
 //! ```
 //! use std::cell::RefCell;
@@ -11,8 +12,8 @@
 //!
 //! use axum::Router;
 //! use axum::extract::{Path, State};
-//! use axum::routing::get;
-//! use pikake::http::axum::{Local, local};
+//! use pikake::http::axum::Local;
+//! use pikake::http::axum::routing::get;
 //! use pikake::sleep;
 //!
 //! #[derive(Default)]
@@ -30,14 +31,15 @@
 //!
 //! # fn is_router(_: Router) {}
 //! # pikake::sim::example(async {
-//! let router = Router::new().route("/order/{name}", get(local(order)));
+//! let router = Router::new().route("/order/{name}", get(order));
 //! let router = router.with_state(Local::new(Shop::default()));
 //! # is_router(router);
 //! # Ok::<(), pikake::Interrupted>(()) }).unwrap();
 //! ```
 //!
-//! Without `local`, axum refuses the handler with a note on `Handler`, since its future is not
-//! `Send`:
+//! axum's own functions and methods refuse such a handler. The compiler's note on `Handler` names
+//! [`local`], which makes a handler for them: `axum::routing::get(local(order))`, or
+//! `router.fallback(local(order))`. The refusal:
 //!
 //! ```compile_fail,E0277
 //! use axum::Router;
@@ -53,9 +55,10 @@
 //! Middleware and the bodies of responses have no such wrapper: there, [`Bound`] makes a future or
 //! a stream `Send`.
 
+pub mod routing;
+
 use std::fmt;
-use std::future::{Future, ready};
-use std::marker::PhantomData;
+use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -69,7 +72,8 @@ use pikake_traps::Bound;
 
 use crate::{Upgrade, peer};
 
-/// A value that stays on its kernel's thread, as the state of a router. Clones share the value.
+/// A value that stays on its kernel's thread: the state of a router, or a handler ([`local`]).
+/// Clones share the value.
 ///
 /// # Examples
 ///
@@ -147,12 +151,9 @@ pub struct Peer<A>(pub A);
 impl<A: Clone + Send + 'static, S: Sync> FromRequestParts<S> for Peer<A> {
     type Rejection = (StatusCode, &'static str);
 
-    fn from_request_parts(
-        _: &mut Parts,
-        _: &S,
-    ) -> impl Future<Output = Result<Self, Self::Rejection>> + Send {
+    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let unknown = (StatusCode::INTERNAL_SERVER_ERROR, "the client's address is not known");
-        ready(peer().map(Self).ok_or(unknown))
+        peer().map(Self).ok_or(unknown)
     }
 }
 
@@ -201,16 +202,13 @@ impl<A: Clone + Send + 'static, S: Sync> FromRequestParts<S> for Peer<A> {
 impl<S: Sync> FromRequestParts<S> for Upgrade {
     type Rejection = (StatusCode, &'static str);
 
-    fn from_request_parts(
-        parts: &mut Parts,
-        _: &S,
-    ) -> impl Future<Output = Result<Self, Self::Rejection>> + Send {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let none = (StatusCode::BAD_REQUEST, "the request asks for no upgrade");
-        ready(Self::take(&mut parts.extensions).ok_or(none))
+        Self::take(&mut parts.extensions).ok_or(none)
     }
 }
 
-/// A function that answers requests on its kernel's thread, for [`local`].
+/// A function that answers requests on its kernel's thread, for [`local`] and [`routing`].
 ///
 /// Every `async` function and closure whose arguments are extractors of axum implements it, up to
 /// 16, if only the last one takes the request's body and the result is a response of axum. Neither
@@ -228,48 +226,46 @@ pub trait LocalHandler<M, S>: Clone + 'static {
 }
 
 /// Makes a handler of axum from a function that is not `Send` or has a future that is not, see the
-/// [module](self).
+/// [module](self). The functions of [`routing`] need no such call.
+///
+/// # Examples
+///
+/// ```
+/// use axum::Router;
+/// use axum::http::Uri;
+/// use pikake::http::axum::local;
+/// use pikake::sleep;
+/// use std::time::Duration;
+///
+/// async fn missing(uri: Uri) -> String {
+///     drop(sleep(Duration::from_millis(1)).await);
+///     format!("nothing is at {uri}")
+/// }
+///
+/// # pikake::sim::example(async {
+/// let router: Router = Router::new().fallback(local(missing));
+/// # Ok::<(), pikake::Interrupted>(()) }).unwrap();
+/// ```
 ///
 /// # Panics
 ///
 /// Outside a kernel. The handler panics when another thread calls it.
 #[track_caller]
-pub fn local<H, M, S>(handler: H) -> LocalRoute<H, M, S>
+pub fn local<H>(handler: H) -> Local<H> {
+    Local::new(handler)
+}
+
+// The compiler prints this head below axum's refusal of a handler, if it has five lines at most.
+impl<H, M: 'static, S: 'static> Handler<M, S> for Local<H>
 where
+    // If the handler's future is not `Send`: `get(pikake::http::axum::local(handler))`.
     H: LocalHandler<M, S>,
-{
-    LocalRoute { handler: Local::new(handler), marker: PhantomData }
-}
-
-/// A handler of axum made by [`local`].
-pub struct LocalRoute<H: 'static, M, S> {
-    handler: Local<H>,
-    marker: PhantomData<fn(S) -> M>,
-}
-
-impl<H, M, S> Clone for LocalRoute<H, M, S> {
-    fn clone(&self) -> Self {
-        Self { handler: self.handler.clone(), marker: PhantomData }
-    }
-}
-
-impl<H, M, S> fmt::Debug for LocalRoute<H, M, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalRoute").finish_non_exhaustive()
-    }
-}
-
-impl<H, M, S> Handler<M, S> for LocalRoute<H, M, S>
-where
-    H: LocalHandler<M, S>,
-    M: 'static,
-    S: 'static,
 {
     type Future = Bound<Pin<Box<dyn Future<Output = Response>>>>;
 
     #[track_caller]
     fn call(self, request: Request, state: S) -> Self::Future {
-        let handler = H::clone(&self.handler);
+        let handler = H::clone(&self);
         Bound::new(Box::pin(async move { handler.answer(request, state).await }))
     }
 }

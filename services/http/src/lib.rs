@@ -5,7 +5,7 @@
 //! | a [`tower_service::Service`], such as an `axum::Router` | [`serve`], which returns a [`Report`] at its end |
 //! | a certificate | [`Server::tls`], with the feature `tls` |
 //! | several cores | [`serve_on_all`] |
-//! | handlers or state that are not `Send` | [`axum::local`] and [`axum::Local`], with the feature `axum` |
+//! | handlers or state that are not `Send` | [`axum::routing`] and [`axum::Local`], with the feature `axum` |
 //! | WebSockets, tunnels, or another protocol on the connection | [`upgrade`], which gives a handler the stream |
 //! | a request whose client's address or whose interruption matters | [`peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
 //! | a URL to ask for | [`Client`], with the feature `http-client` |
@@ -60,9 +60,9 @@
 //! # Send
 //!
 //! axum and tonic require handlers' futures to be `Send`, though this server never moves one to
-//! another thread. The module `axum`, with the feature of that name, has [`local`](axum::local) for
-//! handlers and [`Local`](axum::Local) for state. Elsewhere [`Bound`](pikake_traps::Bound) makes
-//! such a future:
+//! another thread. The module `axum`, with the feature of that name, has
+//! [`routing`](axum::routing) for handlers and [`Local`](axum::Local) for state. Elsewhere
+//! [`Bound`](pikake_traps::Bound) makes such a future:
 //!
 //! ```
 //! use pikake::{Bound, Interrupted, sleep};

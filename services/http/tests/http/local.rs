@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
-use axum::routing::{any, get, post};
+use axum::routing::get;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
+use pikake::http::axum::routing::{any, post};
 use pikake::http::axum::{Local, local};
 use pikake::sleep;
 use tower_service::Service;
@@ -50,10 +51,10 @@ async fn local_handlers_extract_wait_and_answer() {
         async move { sleep(MOMENT).await.map_or_else(|why| why.to_string(), |()| last.unwrap()) }
     });
     let mut router = Router::new()
-        .route("/nothing", any(local(nothing)))
+        .route("/nothing", any(nothing))
         .route(
             "/note/{name}",
-            post(local(note)).get(local(async |request: Request| {
+            post(note).get(local(async |request: Request| {
                 sleep(MOMENT).await.unwrap();
                 request.uri().path().to_owned()
             })),
@@ -82,10 +83,20 @@ fn state_dropped_on_another_thread_is_dropped_at_home() {
     let kept = notes.clone();
     pikake::run(async move {
         let state = Local::new(notes);
-        let router: Router<()> = Router::new().route("/", post(local(note))).with_state(state);
+        let router: Router<()> = Router::new().route("/", post(note)).with_state(state);
         pikake::thread::run_in_thread(move || drop(router)).await.unwrap();
         while Rc::strong_count(&kept.0) > 1 {
             sleep(Duration::from_millis(1)).await.unwrap();
         }
     });
+}
+
+/// The compiler prints the head of our `impl Handler` below axum's error, whole up to five lines.
+#[test]
+fn refusal_of_a_handler_names_local() {
+    let source = include_str!("../../src/axum.rs");
+    let from = source.find("impl<H, M: 'static, S: 'static> Handler<M, S> for Local<H>").unwrap();
+    let head = source[from..].split("\n{").next().unwrap();
+    assert!(head.contains("`get(pikake::http::axum::local(handler))`"), "{head}");
+    assert!(head.lines().count() <= 5, "{head}");
 }
