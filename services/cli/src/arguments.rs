@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use jiff::Timestamp;
@@ -32,7 +33,8 @@ pub(crate) struct AppLine {
 
 /// Looks into live processes, sends jobs, inspects queues, and starts the workers of applications.
 ///
-/// Without a command: lists the processes that have a console.
+/// Without a command: lists the processes that have a console, by `#[pikake::main(console)]` or the
+/// variable PIKAKE_CONSOLE=1.
 #[derive(Debug, Parser)]
 #[command(name = "pikake", version, after_help = TOOL_EXIT_CODES)]
 pub(crate) struct ToolLine {
@@ -110,6 +112,13 @@ pub(crate) enum ToolCommand {
 pub(crate) struct ProcessOption {
     /// The number of the process; not needed if only one has a console
     pub(crate) pid: Option<u32>,
+    // In place of the options of all commands.
+    /// Refused
+    #[arg(long, hide = true, value_parser = no_broker)]
+    broker: Option<String>,
+    /// Refused
+    #[arg(long, hide = true, value_parser = no_broker)]
+    results: Option<String>,
 }
 
 /// The commands that look into a process.
@@ -351,7 +360,7 @@ pub(crate) struct WorkerOptions {
     pub(crate) concurrency: Option<usize>,
     /// How many connections to RabbitMQ; with 2, the queues are drained even while RabbitMQ accepts
     /// no messages
-    #[arg(long, value_name = "1|2", value_parser = one_or_two)]
+    #[arg(long, value_name = "1|2", value_parser = RangedU64ValueParser::<usize>::new().range(1..=2))]
     pub(crate) connections: Option<usize>,
     /// How many processes run jobs marked `process`
     #[arg(long, value_name = "N", value_parser = count)]
@@ -445,18 +454,14 @@ pub(crate) struct SendOptions {
     pub(crate) timeout: Option<Duration>,
 }
 
+fn no_broker(_: &str) -> Result<String, &'static str> {
+    Err("this command looks into a process, which has no broker; leave the option out")
+}
+
 fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("a number of at least 1 is needed".to_owned()),
         Ok(count) => Ok(count),
-    }
-}
-
-fn one_or_two(text: &str) -> Result<usize, String> {
-    match text {
-        "1" => Ok(1),
-        "2" => Ok(2),
-        _ => Err("1 or 2 is needed".to_owned()),
     }
 }
 
@@ -501,7 +506,43 @@ mod tests {
         }
         let LookCommand::Abort { process, task } = look("abort 1.17") else { panic!() };
         assert_eq!((process.pid, task.as_str()), (None, "1.17"));
-        assert!(matches!(look("ps"), LookCommand::Ps(ProcessOption { pid: None })));
+        assert!(matches!(look("ps"), LookCommand::Ps(ProcessOption { pid: None, .. })));
+    }
+
+    /// The options are in the help of the commands that ask a broker, and of no other one.
+    #[test]
+    fn only_commands_of_brokers_take_one() {
+        let mut pikake = ToolLine::command();
+        pikake.build();
+        let take = |command: &&clap::Command| {
+            let shown = |name: &str| {
+                command.get_arguments().any(|it| it.get_id() == name && !it.is_hide_set())
+            };
+            assert_eq!(shown("broker"), shown("results"), "{command}");
+            shown("broker")
+        };
+        let (of_brokers, others): (Vec<_>, Vec<_>) = pikake.get_subcommands().partition(take);
+        let names = |all: Vec<&clap::Command>| {
+            all.iter().map(|command| command.get_name().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            names(of_brokers),
+            "worker revoke send result status workers running pause resume dashboard purge \
+             completions dead cancel"
+        );
+        assert_eq!(
+            names(others),
+            "ps tree where waits stats blocked abort trace profile top console help"
+        );
+    }
+
+    #[test]
+    fn process_has_no_broker() {
+        for line in ["ps --broker sqlite:///jobs.db", "top 17 --results redis://host"] {
+            let words = ["pikake"].into_iter().chain(line.split_whitespace());
+            let error = ToolLine::try_parse_from(words).expect_err(line).to_string();
+            assert!(error.contains("looks into a process, which has no broker"), "{error}");
+        }
     }
 
     #[test]

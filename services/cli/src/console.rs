@@ -8,7 +8,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::CommandFactory;
 use pikake::console::answer::Answer;
 use pikake::console::client::{Client, ClientError, TIMEOUT};
 use pikake::console::model::{Kernel, Process, TaskKey};
@@ -20,7 +19,7 @@ use pikake::console::trace::TraceWriter;
 use serde_json::{Value, json};
 
 pub(crate) use self::lines::read_lines;
-use crate::arguments::{LookCommand, ToolLine};
+use crate::arguments::LookCommand;
 use crate::output::{Output, Spinner, note};
 use crate::stop::Stop;
 
@@ -28,9 +27,8 @@ use crate::stop::Stop;
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a program gets a console.
-const HINT: &str = "A process is in this list if its program has the feature `console` of pikake, and either \
-                    `#[pikake::main(console)]`\nor the variable PIKAKE_CONSOLE=1. Then `pikake ps PID` lists its tasks, \
-                    and `pikake waits PID` names deadlocks.";
+const HINT: &str = "A process has one if its program has the feature `console` of pikake, and either\n\
+                    `#[pikake::main(console)]` or the variable PIKAKE_CONSOLE=1.";
 
 /// Lists the processes that have a console.
 pub(crate) fn list(output: Output) -> Result<(), Stop> {
@@ -54,10 +52,10 @@ pub(crate) fn list(output: Output) -> Result<(), Stop> {
         },
         || {
             let table = match found.is_empty() {
-                true => "no process has a console\n".to_owned(),
+                true => format!("no process has a console\n{HINT}\n"),
                 false => text::processes(&found),
             };
-            format!("{table}\n{HINT}\n\n{}", ToolLine::command().render_help())
+            table + "\n`pikake ps PID` lists the tasks of a process, and `pikake --help` all commands.\n"
         },
     )
 }

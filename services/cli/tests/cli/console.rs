@@ -201,12 +201,27 @@ fn wrong_processes_and_tasks_are_errors() {
 }
 
 #[test]
-fn list_says_how_to_be_listed() {
+fn list_ends_with_one_line_of_help() {
     let hung = Hung::new("deadlock");
     let list = hung.good(&[]);
     let line = list.lines().find(|line| line.trim_start().starts_with(&hung.pid())).unwrap();
     assert!(line.contains("cli_hung"), "{list}");
-    assert!(list.contains("PIKAKE_CONSOLE=1") && list.contains("Usage: pikake"), "{list}");
+    assert_eq!(
+        list.lines().last(),
+        Some("`pikake ps PID` lists the tasks of a process, and `pikake --help` all commands."),
+    );
+    assert!(!list.contains("Usage"), "{list}");
+}
+
+/// The broker is that of other commands.
+#[test]
+fn variable_of_the_broker_does_no_harm() {
+    let hung = Hung::new("deadlock");
+    let mut command = hung.command(&["ps", &hung.pid()]);
+    command.env("PIKAKE_BROKER", "sqlite:///jobs.db").env("PIKAKE_RESULTS", "redis://host");
+    assert!(run(command).good().contains("ann to bob"));
+    hung.run(&["ps", &hung.pid(), "--broker", "sqlite:///jobs.db"])
+        .failed(2, &["this command looks into a process, which has no broker"]);
 }
 
 /// The commands of an application stay those of its jobs.

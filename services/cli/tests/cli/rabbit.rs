@@ -213,7 +213,7 @@ fn memory_alarm_of_the_broker_is_reported() {
     wait_for("the end of the alarm", || connection() == "open");
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().code, Some(0));
-    place.run(&application(), &["worker", "--connections", "3"]).failed(2, &["1 or 2"]);
+    place.run(&application(), &["worker", "--connections", "3"]).failed(2, &["<1|2>"]);
 }
 
 #[test]
