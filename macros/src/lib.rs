@@ -19,7 +19,7 @@ use proc_macro2::{Span, TokenStream as Tokens};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
+use syn::{Expr, ExprLit, ItemFn, Lit, LitInt, LitStr, Signature, parse_macro_input};
 
 /// Runs an `async fn main` in a fresh kernel.
 ///
@@ -33,7 +33,8 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 /// * `signals`: the first SIGINT or SIGTERM interrupts the main task; see
 ///   `pikake::interrupt_on_signals`;
 /// * `threads = 4`: four kernels, each on a thread of its own. The function runs on the first, the
-///   others wait for work; see `pikake::other_kernels` and `pikake::on_kernels`. Zero is a panic;
+///   others wait for work; see `pikake::other_kernels` and `pikake::on_kernels`. A literal 0 does
+///   not compile, and another zero is a panic;
 /// * `console`: the program `pikake` can look into the process, and SIGUSR1 and SIGQUIT write what
 ///   it shows to standard error; see `pikake::console`.
 ///
@@ -47,6 +48,11 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 /// async fn main() -> Result<(), Interrupted> {
 ///     sleep(Duration::from_millis(1)).await
 /// }
+/// ```
+///
+/// ```compile_fail
+/// #[pikake::main(threads = 0)]
+/// async fn main() {}
 /// ```
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
@@ -341,11 +347,14 @@ const NO_SIM: &str = "`#[pikake::sim]` needs the feature `sim` of pikake. Tests 
                       Cargo.toml: below `[dev-dependencies]`, name pikake as below \
                       `[dependencies]`, and add `features = [\"sim\"]`";
 
+/// The error of `threads = 0`.
+const NO_THREADS: &str = "no kernel would run the function: `threads` is at least 1";
+
 #[derive(Default)]
 struct SimOptions {
     name: Option<LitStr>,
     seeds: Option<LitInt>,
-    threads: Option<syn::Expr>,
+    threads: Option<Expr>,
 }
 
 impl SimOptions {
@@ -355,13 +364,23 @@ impl SimOptions {
         } else if meta.path.is_ident("seeds") {
             self.seeds = Some(meta.value()?.parse()?);
         } else if meta.path.is_ident("threads") {
-            self.threads = Some(meta.value()?.parse()?);
+            self.threads = Some(parse_threads(meta)?);
         } else {
             let message =
                 "this attribute has only the options `seeds = …`, `threads = …` and `name = \"…\"`";
             return Err(meta.error(message));
         }
         Ok(())
+    }
+}
+
+/// The value of `threads`, of which a literal zero is an error.
+fn parse_threads(meta: &ParseNestedMeta<'_>) -> syn::Result<Expr> {
+    match meta.value()?.parse()? {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.base10_digits() == "0" => {
+            Err(syn::Error::new(number.span(), NO_THREADS))
+        }
+        threads => Ok(threads),
     }
 }
 
@@ -411,7 +430,7 @@ struct Options {
     name: Option<LitStr>,
     /// A test shares its process with other tests, so it handles no signals and sets no subscriber.
     owns_process: bool,
-    threads: Option<syn::Expr>,
+    threads: Option<Expr>,
     signals: bool,
     console: bool,
 }
@@ -426,7 +445,7 @@ impl Options {
             return Err(meta.error("this attribute has only the option `name = \"…\"`"));
         }
         if meta.path.is_ident("threads") {
-            self.threads = Some(meta.value()?.parse()?);
+            self.threads = Some(parse_threads(meta)?);
             return Ok(());
         }
         if meta.path.is_ident("console") {
@@ -495,4 +514,34 @@ fn rewrite(function: ItemFn, options: &Options) -> syn::Result<Tokens> {
             #run
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse::Parser;
+
+    use super::{NO_THREADS, Options, SimOptions};
+
+    #[test]
+    fn literal_zero_of_threads_is_refused() {
+        for option in ["threads = 0", "threads = 0usize", "threads = 0x0"] {
+            let mut of_main = Options { owns_process: true, ..Options::default() };
+            let mut of_sim = SimOptions::default();
+            for result in [
+                syn::meta::parser(|meta| of_main.take(&meta)).parse_str(option),
+                syn::meta::parser(|meta| of_sim.take(&meta)).parse_str(option),
+            ] {
+                let error = result.expect_err(option);
+                assert_eq!(error.to_string(), NO_THREADS, "{option}");
+                assert_eq!(
+                    Some(error.span().source_text().unwrap().as_str()),
+                    option.split(' ').next_back()
+                );
+            }
+        }
+        for option in ["threads = 1", "threads = CORES", "threads = 0 + CORES"] {
+            let mut options = SimOptions::default();
+            syn::meta::parser(|meta| options.take(&meta)).parse_str(option).expect(option);
+        }
+    }
 }
