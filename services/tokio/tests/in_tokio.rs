@@ -81,3 +81,18 @@ fn only_destructors_of_the_future_find_the_runtime() {
     });
     assert_eq!(found.get(), Some(true));
 }
+
+/// tokio's words name no way out; a search for them finds the guide.
+#[test]
+fn panic_without_a_runtime_is_in_the_guide() {
+    let calls: [fn(); 2] = [|| drop(tokio::spawn(async {})), || drop(tokio::time::sleep(LONG))];
+    for call in calls {
+        let words =
+            Kernel::new().unwrap().run(async { std::panic::catch_unwind(call).unwrap_err() });
+        let words = words
+            .downcast_ref::<String>()
+            .map_or_else(|| (*words.downcast_ref::<&str>().unwrap()).to_owned(), String::clone);
+        let guide = include_str!("../../../docs/tokio.md");
+        assert!(guide.contains(&format!("\n{words}\n")), "{words}");
+    }
+}
