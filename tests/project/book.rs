@@ -1,50 +1,44 @@
-//! The book in `docs/`: its pages are listed, its links lead to pages, and each of its Rust blocks
-//! is tested.
+//! The book in `docs/`: its pages are listed, its links lead to pages, each of its Rust blocks is
+//! tested, and the code on a page is that of its source.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use xtask::pages::source;
+
 use crate::root;
 
 /// The pages of the book, without its summary.
 fn pages() -> BTreeSet<PathBuf> {
-    let mut pages = BTreeSet::new();
-    let mut folders = vec![root().join("docs")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|kind| kind == "md") {
-                pages.insert(path);
-            }
-        }
-    }
+    let mut pages: BTreeSet<PathBuf> =
+        xtask::pages::pages(root()).iter().map(|page| root().join(page)).collect();
     assert!(pages.remove(&root().join("docs/SUMMARY.md")));
     pages
 }
 
-/// A block of code: its language, and its lines.
+/// A block of code: its language, the line before it, and its lines.
 struct Block<'a> {
     language: &'a str,
+    before: &'a str,
     lines: Vec<&'a str>,
 }
 
 /// The blocks of code of a page, and the lines outside of them.
 fn parts(text: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     let (mut blocks, mut outside) = (Vec::<Block<'_>>::new(), Vec::new());
-    let mut is_inside = false;
+    let (mut is_inside, mut before) = (false, "");
     for line in text.lines() {
         match line.strip_prefix("```") {
             Some(_) if is_inside => is_inside = false,
             Some(language) => {
                 is_inside = true;
-                blocks.push(Block { language, lines: Vec::new() });
+                blocks.push(Block { language, before, lines: Vec::new() });
             }
             None if is_inside => blocks.last_mut().unwrap().lines.push(line),
             None => outside.push(line),
         }
+        before = line;
     }
     assert!(!is_inside, "a block is not closed");
     (blocks, outside)
@@ -53,13 +47,6 @@ fn parts(text: &str) -> (Vec<Block<'_>>, Vec<&str>) {
 /// The targets of the links in a line.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
-}
-
-/// The file, and the part of the file, that a block includes.
-fn included<'a>(block: &Block<'a>) -> Option<(&'a str, Option<&'a str>)> {
-    let [line] = block.lines[..] else { return None };
-    let target = line.strip_prefix("{{#include ")?.strip_suffix("}}")?;
-    Some(target.split_once(':').map_or((target, None), |(file, part)| (file, Some(part))))
 }
 
 fn shown(page: &Path) -> String {
@@ -104,33 +91,26 @@ fn rust_blocks_are_tested() {
         let is_tested = facade.contains(&format!("include_str!(\"../{name}\")"));
         let text = fs::read_to_string(&page).unwrap();
         for block in parts(&text).0.iter().filter(|block| block.language.starts_with("rust")) {
-            let is_built = included(block).is_some_and(|(file, _)| file.ends_with(".rs"));
+            let is_built = source(block.before).is_some_and(|(file, _)| file.ends_with(".rs"));
             assert!(is_built != is_tested, "{name}: the block {:?} …", block.lines[0]);
         }
     }
 }
 
-/// Programs and their outputs are included from files, which tests build, run and compare.
+/// Programs and their outputs are copies of files, which tests build, run and compare.
 #[test]
-fn included_parts_exist() {
+fn code_is_that_of_its_sources() {
     let mut count = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
-        for (file, part) in parts(&text).0.iter().filter_map(included) {
-            let path = page.parent().unwrap().join(file);
-            let source = fs::read_to_string(&path)
-                .unwrap_or_else(|error| panic!("{}: {file}: {error}", shown(&page)));
-            let lines: Vec<&str> = source.lines().map(str::trim).collect();
-            for marker in part
-                .iter()
-                .flat_map(|part| [format!("// ANCHOR: {part}"), format!("// ANCHOR_END: {part}")])
-            {
-                assert!(lines.contains(&&*marker), "{}: {file} has no {marker}", shown(&page));
-            }
-            count += 1;
-        }
+        let renewed = xtask::pages::renewed(root(), &text);
+        let renewed = renewed.unwrap_or_else(|error| panic!("{}: {error}", shown(&page)));
+        let name = shown(&page);
+        assert!(renewed == text, "`cargo xtask book` renews the code on the page {name}");
+        assert!(!text.contains("{{#"), "{name}: mdBook would include a file, and no forge does");
+        count += parts(&text).0.iter().filter(|block| source(block.before).is_some()).count();
     }
-    assert!(count > 20, "only {count} parts are included");
+    assert!(count > 20, "only {count} blocks have a source");
 }
 
 /// The figures of the page of questions are those of the benchmarks.

@@ -1,10 +1,12 @@
-//! `cargo xtask book`: the pages of `docs/` as a book, by mdBook.
+//! `cargo xtask book`: the code on the pages of `docs/`, and the pages as a book, by mdBook.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+use xtask::pages;
 
 use crate::Result;
 use crate::run::{cargo, within};
@@ -18,11 +20,13 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Pages that repeat the others, or have links that are relative to nothing.
 const LEFT_OUT: [&str; 3] = ["404.html", "print.html", "toc.html"];
 
-/// Builds the book into the target folder. A warning or a broken link is an error.
+/// Renews the code on the pages, and builds the book into the target folder. A warning or a broken
+/// link is an error.
 pub(crate) fn book(arguments: &[String]) -> Result {
     if !arguments.is_empty() {
         return Err("`book` takes no arguments".into());
     }
+    renew_code(xtask::root())?;
     let (docs, made) = (xtask::root().join("docs"), xtask::target().join("book"));
     let mut mdbook = Command::new(mdbook()?);
     let output = mdbook.arg("build").arg(&docs).arg("--dest-dir").arg(&made).output()?;
@@ -40,6 +44,21 @@ pub(crate) fn book(arguments: &[String]) -> Result {
         }
         false => Err(format!("broken links:\n{}", broken.join("\n")).into()),
     }
+}
+
+/// Writes the pages whose code differs from its sources.
+fn renew_code(root: &Path) -> Result {
+    for page in pages::pages(root) {
+        let path = root.join(&page);
+        let text = fs::read_to_string(&path)?;
+        let shown = page.display();
+        let renewed = pages::renewed(root, &text).map_err(|error| format!("{shown}: {error}"))?;
+        if renewed != text {
+            fs::write(&path, renewed)?;
+            println!("renewed {shown}");
+        }
+    }
+    Ok(())
 }
 
 /// The program, installed below the target folder if it is not there.

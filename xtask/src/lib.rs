@@ -1,5 +1,6 @@
 //! What the tests of this workspace need of the system: programs and servers that are found or not.
-//! And what they know of its sources: files, packages, modules, and lines of code.
+//! And what they know of its sources: files, packages, modules, lines of code, and the code on the
+//! pages of the book.
 //!
 //! A test asks for what it needs with [`Need::find_or_skip`] or [`Server::start_or_skip`], and
 //! returns when it gets `None`. Nothing is installed for a test: `cargo xtask test` installs what
@@ -19,6 +20,7 @@
 
 pub mod budget;
 pub mod needs;
+pub mod pages;
 mod server;
 pub mod source;
 pub mod tree;

@@ -51,7 +51,11 @@ const COMMANDS: [Command; 15] = [
         "runs h1spec and httpwg against the HTTP server, or `autobahn` alone",
         suites::suites,
     ),
-    ("book", "builds the book of docs/ into the target folder", book::book),
+    (
+        "book",
+        "renews the code on the pages of docs/, and builds them into the target folder",
+        book::book,
+    ),
     ("msrv", "builds pikake with the oldest Rust that is supported", msrv::msrv),
     (
         "package [ARGUMENTS OF cargo package]",
