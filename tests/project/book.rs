@@ -113,6 +113,43 @@ fn code_is_that_of_its_sources() {
     assert!(count > 20, "only {count} blocks have a source");
 }
 
+/// The places of examples in a text, as `examples/hung.rs:39:21`.
+fn places(text: &str) -> impl Iterator<Item = (&str, usize, usize)> {
+    let words = text.split(|letter: char| !(letter.is_alphanumeric() || "/_.:".contains(letter)));
+    words.filter(|word| word.starts_with("examples/")).filter_map(|word| {
+        let mut parts = word.split(':');
+        let (file, line, column) = (parts.next()?, parts.next()?, parts.next()?);
+        Some((file, line.parse().ok()?, column.parse().ok()?))
+    })
+}
+
+/// Whether a trap, a task or a main function may be at a text: it begins with a call, an await or
+/// an attribute.
+fn may_wait(text: &str) -> bool {
+    let name =
+        text.trim_start_matches(|letter: char| letter.is_alphanumeric() || "_:".contains(letter));
+    text.starts_with("#[pikake::main")
+        || text.starts_with("await")
+        || (name.len() < text.len() && name.starts_with('('))
+}
+
+/// What the program `pikake` prints has places in examples, which move.
+#[test]
+fn places_on_pages_are_in_the_examples() {
+    let mut count = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for (file, line, column) in places(&text) {
+            let source = fs::read_to_string(root().join(file)).unwrap();
+            let there = source.lines().nth(line - 1).and_then(|line| line.get(column - 1..));
+            let name = shown(&page);
+            assert!(there.is_some_and(may_wait), "{name}: {file}:{line}:{column}: {there:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} places are on the pages");
+}
+
 /// The figures of the page of questions are those of the benchmarks.
 #[test]
 fn figures_are_recorded() {
