@@ -207,7 +207,10 @@ pub use pikake_kernel::{Kernel, Kernels, Turn, other_kernels, run, try_run};
 pub use pikake_macros::job;
 #[cfg(feature = "rpc")]
 pub use pikake_macros::service;
-pub use pikake_macros::{main, sim, test};
+// Always there, to say which feature it needs.
+#[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
+pub use pikake_macros::sim;
+pub use pikake_macros::{main, test};
 pub use pikake_task::{
     Flatten, TaskGroup, interval, interval_at, next_timeout, task_group, try_task_group,
 };

@@ -78,6 +78,7 @@
 //! is_send(method);
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod access;
 #[cfg(feature = "axum")]
