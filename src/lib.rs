@@ -197,9 +197,8 @@
 #![cfg_attr(not(feature = "jobs-amqp"), doc = "[`amqp`]: #features")]
 #![cfg_attr(not(feature = "tokio"), doc = "[`tokio`]: #features")]
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
-// The feature of an inner crate, which `jobs-amqp` turns on.
-#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "amqp"))))]
+// Hidden is the feature of an inner crate, which `jobs-amqp` turns on.
+#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(feature = "amqp"))))]
 #![cfg_attr(docsrs, expect(unexpected_cfgs, reason = "no feature of this crate"))]
 
 pub use pikake_kernel::{Kernel, Kernels, Turn, other_kernels, run, try_run};
@@ -225,9 +224,7 @@ pub use pikake_os::log_to_stderr;
 #[cfg(feature = "process")]
 pub use pikake_os::process;
 #[cfg(feature = "signals")]
-pub use pikake_os::signal;
-#[cfg(feature = "signals")]
-pub use pikake_os::signal::{OnSignals, interrupt_on_signals};
+pub use pikake_os::signal::{self, OnSignals, interrupt_on_signals};
 pub use pikake_os::{fs, stdio};
 
 mod select;

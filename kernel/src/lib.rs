@@ -28,7 +28,6 @@
 //! call for each switch. The kernel also bounds one step of a task ([`ATTEMPTS_PER_STEP`],
 //! [`ANSWERS_PER_STEP`]).
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
 mod driver;

@@ -56,18 +56,21 @@ fn packages_have_metadata_readme_and_licences() {
     }
 }
 
+/// Its feature brings no public item.
+const WITHOUT_BADGES: &str = "pikake-kernel";
+
 /// docs.rs shows which items a feature brings if the crate asks for it.
 #[test]
 fn documentation_says_which_items_need_a_feature() {
     for package in packages().iter().filter(|package| is_published(package)) {
         let features = package["features"].as_object().expect("features");
-        if features.is_empty() {
+        if features.is_empty() || name(package) == WITHOUT_BADGES {
             continue;
         }
         let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
         let library = manifest.parent().expect("a folder").join("src/lib.rs");
         let library = fs::read_to_string(library).expect("a library");
-        let asks = library.contains("#![cfg_attr(docsrs, feature(doc_cfg))]");
+        let asks = library.contains("#![cfg_attr(docsrs, feature(doc_cfg)");
         assert!(asks, "{} has features, and no `doc_cfg`", name(package));
     }
 }

@@ -64,6 +64,42 @@ fn rows() -> Vec<(String, bool, String, String)> {
     cells.collect()
 }
 
+/// The rows of the page of features: feature, packages, seconds of a build, multiple of tokio's.
+fn rows_of_the_page() -> Vec<[String; 4]> {
+    let page = std::fs::read_to_string(root().join("docs/features.md")).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| ---")).skip(1);
+    let rows = rows.take_while(|line| line.starts_with('|')).map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        [cells[1], cells[2], cells[4], cells[5]].map(|cell| cell.trim_matches('`').to_owned())
+    });
+    rows.collect()
+}
+
+/// The front page has the packages of each feature, and `benches/weight/run features` writes the
+/// other page with those.
+#[test]
+fn page_of_features_agrees_with_the_front_page() {
+    let of_none = packages(&["--no-default-features"]).len().to_string();
+    let of_default = packages(&[]).len().to_string();
+    let mut expected = vec![("none".to_owned(), of_none), ("defaults".to_owned(), of_default)];
+    expected.extend(rows().into_iter().map(|(feature, _, packages, _)| (feature, packages)));
+
+    let page = rows_of_the_page();
+    let [tokio, others @ ..] = &page[..] else { panic!("docs/features.md has no table") };
+    let listed = others.iter().map(|[feature, packages, ..]| (feature.clone(), packages.clone()));
+    let hint = "`benches/weight/run features` makes the table in docs/features.md";
+    assert_eq!(listed.collect::<Vec<_>>(), expected, "{hint}");
+
+    let seconds = |row: &[String; 4]| row[2].parse::<f64>().expect("seconds");
+    for row in &page {
+        let multiple: f64 = row[3].parse().expect("a multiple");
+        let measured = seconds(row) / seconds(tokio);
+        // The seconds on the page are rounded.
+        let is_near = (multiple / measured - 1.0).abs() < 0.01;
+        assert!(is_near, "{}: {multiple}, and not {measured}", row[0]);
+    }
+}
+
 #[test]
 fn front_page_says_what_features_weigh() {
     let rusts = oldest_rusts();
