@@ -114,7 +114,9 @@ fn connections_spread_over_kernels_of_main() {
 #[test]
 #[should_panic(expected = "`threads = 0`: a program runs on one kernel at least")]
 fn main_without_threads_is_a_panic() {
-    #[pikake::main(threads = 0)]
+    const NONE: usize = 0;
+
+    #[pikake::main(threads = NONE)]
     async fn main() {}
 
     main();
