@@ -138,7 +138,7 @@
 //! | `sim` | | [`sim`], [`testing`], `#[pikake::sim]`: for `[dev-dependencies]` | rand_xoshiro | +3 | 1.85 |
 //! | `process` | | [`process`] | signal-hook | +0 | 1.85 |
 //! | `watch` | | [`fs::watch`] | notify | +7 | 1.85 |
-//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `jobs-redis`, `rediss://`; with `postgres` and `rpc`, TLS | rustls with ring | +21 | 1.85 |
+//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://`; with `jobs-redis`, `rediss://`; with `postgres` and `rpc`, TLS | rustls with ring | +14 | 1.85 |
 //! | `dns` | | [`net::dns`] | hickory-resolver | +69 | 1.88 |
 //! | `peer-credentials` | | [`UnixStream::peer_credentials`](net::UnixStream) on Linux | nix | +4 | 1.85 |
 //! | `io-traits` | | `AsyncRead` and `AsyncWrite` of tokio and of futures for the streams of [`net`] | futures-io, and tokio's traits, without its runtime | +2 | 1.85 |
@@ -350,7 +350,7 @@ pub mod time {
     pub use pikake_task::{Interval, MissedTickBehavior, interval, interval_at};
     pub use pikake_time::{
         Clock, Deadline, INITIAL_DRIFT_BOUND_PPM, ManualClock, PRUNE_SLACK, REFINED_BASELINE,
-        REFINED_DRIFT_BOUND_PPM, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
+        REFINED_DRIFT_BOUND_PPM, Rate, SystemClock, Ticks, TimerHeap, TimerKey, Utc, WallTime,
     };
     pub use pikake_traps::{
         Instant, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until, timeout_after,

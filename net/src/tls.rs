@@ -149,7 +149,7 @@ impl Identity {
     /// Reads PEM: the certificate followed by its chain, and the key (PKCS#8, PKCS#1 or SEC1).
     ///
     /// A certificate that has expired or is not valid yet is logged (`tracing`, level `warn`), with
-    /// its subject and the date.
+    /// its names and the date.
     ///
     /// # Errors
     ///

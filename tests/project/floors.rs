@@ -140,7 +140,7 @@ const DEFAULT_FEATURES: [&str; 2] = ["log-to-stderr", "signals"];
 
 /// Dependencies of `pikake-net` that only a feature brings in.
 const BEHIND_FEATURES: [&str; 6] =
-    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs", "tokio", "x509-cert"];
+    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs", "rustls-webpki", "tokio"];
 
 #[test]
 fn the_default_features_stay_small() {

@@ -125,3 +125,13 @@ fn front_page_says_what_features_weigh() {
     assert!(page.contains(&sentence), "src/lib.rs says: {sentence}");
     assert!(by_default.len() <= MOST_BY_DEFAULT, "{by_default:?}");
 }
+
+/// It binds the login at PostgreSQL to the certificate; rustls reads the dates.
+#[test]
+fn x509_cert_comes_with_postgres_and_tls_alone() {
+    for (features, expected) in [("postgres", false), ("tls", false), ("postgres,tls", true)] {
+        let packages = packages(&["--features", features]);
+        let found = packages.iter().any(|(name, _)| name == "x509-cert");
+        assert_eq!(found, expected, "{features}");
+    }
+}

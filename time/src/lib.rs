@@ -12,7 +12,7 @@
 //!    the clock how long an idle kernel may block. A clock that moves itself to the next deadline,
 //!    and answers "not at all", makes the whole kernel run on virtual time.
 //! 3. *Wall time* ([`WallTime`]). One relation, which can be refreshed, pins wall time to ticks. A
-//!    change of the wall clock moves no timer.
+//!    change of the wall clock moves no timer. [`Utc`] prints it.
 //! 4. *Timers* ([`TimerHeap`]). Pending deadlines, earliest first, first in first out among equals,
 //!    with removal.
 //!
@@ -54,6 +54,7 @@ mod heap_tests;
 mod system;
 mod ticks;
 mod tsc;
+mod utc;
 mod wall;
 
 pub use clock::{Clock, ManualClock};
@@ -62,4 +63,5 @@ pub use heap::{PRUNE_SLACK, TimerHeap};
 pub use system::SystemClock;
 pub use ticks::{Deadline, Rate, Ticks};
 pub use tsc::{INITIAL_DRIFT_BOUND_PPM, REFINED_BASELINE, REFINED_DRIFT_BOUND_PPM};
+pub use utc::Utc;
 pub use wall::WallTime;

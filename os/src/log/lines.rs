@@ -9,8 +9,9 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use pikake_time::Utc;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::{LevelFilter, ParseLevelFilterError};
 use tracing::span::{Attributes, Id, Record};
@@ -63,7 +64,7 @@ impl Subscriber for Lines {
 
     fn event(&self, event: &Event<'_>) {
         let (metadata, time) = (event.metadata(), Utc(SystemTime::now()));
-        let mut line = format!("{time} {:>5} {}:", metadata.level(), metadata.target());
+        let mut line = format!("{time:.6} {:>5} {}:", metadata.level(), metadata.target());
         event.record(&mut Fields(&mut line));
         line.push('\n');
         // In one piece, so that lines of several threads do not mix. A line may be lost.
@@ -108,27 +109,5 @@ impl fmt::Write for Escaped<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// A time of day in UTC, to the microsecond.
-struct Utc(SystemTime);
-
-impl fmt::Display for Utc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = self.0.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-        // A year from March to February has its leap day last, and 400 years have 146,097 days.
-        // `days_from_civil` of Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms".
-        let days = days + 719_468;
-        let (era, day) = (days / 146_097, days % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let day = day - (153 * month + 2) / 5 + 1;
-        let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-        let (year, micros) = (era * 400 + year + next, since.subsec_micros());
-        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
     }
 }

@@ -254,11 +254,7 @@ impl Encryption {
                 ([b'S'], _) => {}
                 ([b'N'], false) => return Ok(Link::Plain(stream)),
                 ([b'N'], true) => return Err(io::Error::other("the server offers no TLS")),
-                _ => {
-                    return Err(io::Error::other(
-                        "the server answers a request for TLS with an error",
-                    ));
-                }
+                _ => return Err(io::Error::other("the server answers with an error, not TLS")),
             }
         }
         let stream = self.connector.connect(&self.name, stream).await?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use pikake::time::{Clock, ManualClock, Rate, Ticks, TimerHeap, WallTime};
+use pikake::time::{Clock, ManualClock, Rate, Ticks, TimerHeap, Utc, WallTime};
 use proptest::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -67,4 +67,19 @@ proptest! {
         let ticks = wall.ticks_of(time, rate);
         prop_assert!(wall.at(ticks, rate) >= time);
     }
+}
+
+#[test]
+fn times_are_in_utc() {
+    let at = |seconds, micros| {
+        let since = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        format!("{:.6}", Utc(SystemTime::UNIX_EPOCH + since))
+    };
+    assert_eq!(at(0, 0), "1970-01-01T00:00:00.000000Z");
+    assert_eq!(at(68_169_599, 999_999), "1972-02-28T23:59:59.999999Z");
+    assert_eq!(at(68_169_600, 0), "1972-02-29T00:00:00.000000Z");
+    assert_eq!(at(951_868_799, 0), "2000-02-29T23:59:59.000000Z");
+    assert_eq!(at(1_893_455_999, 1), "2029-12-31T23:59:59.000001Z");
+    assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000000Z");
+    assert_eq!(Utc(SystemTime::UNIX_EPOCH).to_string(), "1970-01-01T00:00:00Z");
 }

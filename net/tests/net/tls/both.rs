@@ -271,14 +271,9 @@ fn invalid_certificate_is_an_error() {
 /// An own certificate that is out of date is logged when it is read; the peer's error has the date.
 #[test]
 fn certificates_out_of_date_are_named() {
-    for (from, to, warning, cause) in [
-        (1999, 2001, "has expired", "the peer's certificate expired on 2001-01-01T00:00:00Z"),
-        (
-            3999,
-            4001,
-            "not valid yet",
-            "the peer's certificate is not valid before 3999-01-01T00:00:00Z",
-        ),
+    for (from, to, fault) in [
+        (1999, 2001, "expired on 2001-01-01T00:00:00Z"),
+        (3999, 4001, "is not valid before 3999-01-01T00:00:00Z"),
     ] {
         let (sender, warnings) = mpsc::channel();
         let noted = OnWarning(move |event: &tracing::Event<'_>| {
@@ -292,11 +287,11 @@ fn certificates_out_of_date_are_named() {
             let authority = Authority::in_years(from, to);
             let acceptor = tracing::subscriber::with_default(noted, || authority.acceptor());
             let text = warnings.try_recv().unwrap();
-            assert!(text.contains(warning) && text.contains("CN=somebody of the tests"), "{text}");
-            assert!(text.contains("-01-01T00:00:00Z"), "{text}");
+            assert!(text.contains(&format!("this program's certificate {fault}, so")), "{text}");
+            assert!(text.contains(&format!("names: {SERVER}")), "{text}");
             let (client, server) = hands(&authority.connector(), &acceptor, SERVER).await;
             let error = client.unwrap_err();
-            let begin = format!("TLS handshake with {SERVER}: {cause}");
+            let begin = format!("TLS handshake with {SERVER}: the peer's certificate {fault}");
             assert!(error.to_string().starts_with(&begin), "{error}");
             assert!(server.unwrap_err().to_string().contains("CertificateExpired"));
         });
