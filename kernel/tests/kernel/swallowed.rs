@@ -77,7 +77,7 @@ fn warning_names_the_wait_of_a_set() {
         task.cancel().await.unwrap();
     });
     let expected = format!(
-        "caught the interruption at here:{first}:29 and has begun 1 wait since, now `sleep` at \
+        "caught the interruption at here:{first}:22 and has begun 1 wait since, now `sleep` at \
          here:{}:17: return the error, or put cleanup under a shield",
         first + 1
     );
