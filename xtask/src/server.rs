@@ -5,6 +5,7 @@
 //! knows where the program is and whether the program is up to date.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -48,6 +49,9 @@ impl Server {
         command.arg(crate::root().join("Cargo.toml"));
         command.arg("--target-dir").arg(crate::target());
         command.args(["--", "server", kind.name()]);
+        // The end of its input ends it. A SIGKILL of the caller's group would leave the server and
+        // its folder behind.
+        command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;

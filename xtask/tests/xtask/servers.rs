@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use xtask::{Kind, Server};
 
 use crate::{in_child, is_child, texts, xtask};
@@ -100,14 +101,16 @@ fn holds_a_server() {
     }
 }
 
+/// As the runner of the tests kills what a test program has left.
 #[test]
-fn server_ends_when_its_caller_is_killed() {
+fn server_ends_when_the_group_of_its_caller_is_killed() {
     let Some(_) = xtask::needs::POSTGRESQL.find_or_skip() else { return };
     let scratch = Scratch::new("killed");
     let mut command = in_child("servers::holds_a_server");
-    let (mut child, port) = started(command.arg("--nocapture").env("TMPDIR", &scratch.0));
+    command.arg("--nocapture").env("TMPDIR", &scratch.0).process_group(0);
+    let (mut child, port) = started(&mut command);
     assert!(answers(port));
-    child.kill().unwrap();
+    kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
     child.wait().unwrap();
     until("the server ends", || !answers(port));
     until("its folder is removed", || scratch.is_empty());
