@@ -115,7 +115,6 @@ impl Second {
 /// # Errors
 ///
 /// The system's error, if the handlers cannot be installed or the process is out of descriptors.
-#[doc(alias = "ctrl_c")]
 pub fn interrupt_on_signals(kernel: &KernelHandle) -> io::Result<OnSignals> {
     let mut delivered = Delivered::new(&SIGNALS)?;
     let (stop, listening) = (delivered.handle(), delivered.take_listening());

@@ -3,6 +3,7 @@
 //! | for | use |
 //! | --- | --- |
 //! | a program that cleans up after SIGINT or SIGTERM | `#[pikake::main(signals)]`; in a kernel of your own: [`interrupt_on_signals`] |
+//! | one SIGINT, in a `select!` | [`ctrl_c`] |
 //! | signals one by one, such as SIGHUP | [`Signals`] |
 //! | the name of a signal | [`signal_name`] |
 //!
@@ -24,4 +25,4 @@ pub use signal_hook::consts::signal::*;
 pub use signal_hook::low_level::signal_name;
 
 pub use crate::interrupt::{OnSignals, interrupt_on_signals};
-pub use crate::signals::Signals;
+pub use crate::signals::{Signals, ctrl_c};

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::panic::Location;
@@ -18,7 +18,7 @@ use futures_core::Stream;
 use pikake_traps::{
     About, AsAttempt, Attempt, Closed, KernelTrap, SocketTrap, kernel_trap_at, system,
 };
-use signal_hook::consts::FORBIDDEN;
+use signal_hook::consts::{FORBIDDEN, SIGINT};
 use signal_hook::iterator::backend::{Handle, SignalDelivery};
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use signal_hook::low_level::signal_name;
@@ -172,6 +172,48 @@ impl Signals {
             self.wait = None;
             drained?;
         }
+    }
+}
+
+/// Waits for the next SIGINT, which a terminal sends at Ctrl-C.
+///
+/// SIGINT has no default action from the call on, and has it again when the future has ended or is
+/// dropped. To clean up everywhere at SIGINT and SIGTERM, `#[pikake::main(signals)]` is shorter.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::net::{TcpListener, serve};
+/// use pikake::select;
+/// use pikake::signal::ctrl_c;
+///
+/// async fn server() -> std::io::Result<()> {
+///     let listener = TcpListener::bind("127.0.0.1:7000").await?;
+///     select! {
+///         end = serve(listener, 100, |_, _| async {}) => end.map(drop),
+///         told = ctrl_c() => told,
+///     }
+/// }
+/// # drop(server);
+/// ```
+///
+/// # Cancellation
+///
+/// The wait is an interruption point. A drop loses a SIGINT that has arrived.
+///
+/// # Errors
+///
+/// As [`Signals::new`]; the interruption.
+///
+/// # Panics
+///
+/// When called outside a kernel, or polled outside a task of that kernel.
+#[track_caller]
+pub fn ctrl_c() -> impl Future<Output = io::Result<()>> {
+    let listening = Signals::new([SIGINT]);
+    async move {
+        let mut signals = listening?;
+        poll_fn(|cx| signals.poll_signal(cx)).await.map(drop)
     }
 }
 

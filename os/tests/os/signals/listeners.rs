@@ -10,9 +10,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use pikake::net::interruption;
 use pikake::signal::{
     self, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
-    Signals,
+    Signals, ctrl_c,
 };
 use pikake::{
     Kernel, TimedOut, interrupt_on_signals, sleep, spawn, timed, timeout_after, yield_now,
@@ -102,6 +103,19 @@ async fn signals_are_a_stream() {
         raise(SIGWINCH);
     }
     assert_eq!(task.await.unwrap(), [SIGWINCH, SIGWINCH]);
+}
+
+#[pikake::test]
+async fn ctrl_c_ends_with_the_next_sigint() {
+    let waiting = spawn(ctrl_c());
+    yield_now().await.unwrap();
+    raise(SIGINT);
+    waiting.await.unwrap().unwrap();
+
+    let waiting = spawn(ctrl_c());
+    yield_now().await.unwrap();
+    waiting.cancel().await.unwrap();
+    assert!(interruption(&waiting.await.unwrap().unwrap_err()).is_some());
 }
 
 #[pikake::test]
