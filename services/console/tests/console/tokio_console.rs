@@ -511,7 +511,12 @@ fn waits_are_async_ops_of_resources() {
         };
         let waiters = [waiter("first in line"), waiter("second in line")];
         let sleeper = task::Builder::new().name("sleeper").spawn(sleep(LIMIT)).cancel_on_drop();
-        while watch.resources("mutex `accounts`").is_empty() {
+        // An update may be made while the tasks begin.
+        let waits = |watch: &Watch, name| {
+            watch.named(name).first().is_some_and(|(task, _)| !watch.ops_of(task).is_empty())
+        };
+        while !["first in line", "second in line", "sleeper"].iter().all(|name| waits(&watch, name))
+        {
             watch.next().await;
         }
         let [(mutex, stats)] = watch.resources("mutex `accounts`")[..] else {
