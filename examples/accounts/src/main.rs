@@ -90,7 +90,7 @@ async fn show() -> Result<(), Box<dyn Error>> {
     let telling = spawn(left.changes(0, sender));
     let mut amounts = Vec::new();
     while amounts.len() < 2 {
-        let change = changes.next().await?.ok_or("the changes ended early")?;
+        let change = changes.recv().await?.ok_or("the changes ended early")?;
         amounts.push(change.transfer.amount);
     }
     telling.cancel().await?;

@@ -64,7 +64,7 @@ use crate::wire::put_number;
 ///
 /// impl Squares for Table {
 ///     async fn square(&self, numbers: Receiver<u64>, squares: Sender<u64>) -> Result<(), String> {
-///         while let Some(number) = numbers.next().await.map_err(|error| error.to_string())? {
+///         while let Some(number) = numbers.recv().await.map_err(|error| error.to_string())? {
 ///             squares.send(number * number).await.map_err(|error| error.to_string())?;
 ///         }
 ///         squares.finish();
@@ -81,11 +81,11 @@ use crate::wire::put_number;
 /// let (squared, results) = channel(4);
 /// let call = pikake::spawn(squares.square(to_square, squared));
 /// numbers.send(3).await.unwrap();
-/// assert_eq!(results.next().await.unwrap(), Some(9));
+/// assert_eq!(results.recv().await.unwrap(), Some(9));
 /// numbers.send(4).await.unwrap();
-/// assert_eq!(results.next().await.unwrap(), Some(16));
+/// assert_eq!(results.recv().await.unwrap(), Some(16));
 /// numbers.finish();
-/// assert_eq!(results.next().await.unwrap(), None);
+/// assert_eq!(results.recv().await.unwrap(), None);
 /// call.await.unwrap().unwrap();
 /// # server.cancel().await.unwrap(); });
 /// ```
@@ -692,14 +692,14 @@ impl<T> Sender<T> {
     /// let (sender, receiver) = channel(4);
     /// sender.send("whole").await.unwrap();
     /// sender.finish();
-    /// assert_eq!(receiver.next().await.unwrap(), Some("whole"));
-    /// assert_eq!(receiver.next().await.unwrap(), None);
+    /// assert_eq!(receiver.recv().await.unwrap(), Some("whole"));
+    /// assert_eq!(receiver.recv().await.unwrap(), None);
     ///
     /// let (sender, receiver) = channel(4);
     /// sender.send("half").await.unwrap();
     /// drop(sender);
-    /// assert_eq!(receiver.next().await.unwrap(), Some("half"));
-    /// assert!(matches!(receiver.next().await, Err(ReceiveError::Lost)));
+    /// assert_eq!(receiver.recv().await.unwrap(), Some("half"));
+    /// assert!(matches!(receiver.recv().await, Err(ReceiveError::Lost)));
     /// # });
     /// ```
     pub fn finish(self) {
@@ -734,7 +734,7 @@ impl<T> Receiver<T> {
     ///
     /// [`ReceiveError`]. All but an interruption come again with each further call.
     #[track_caller]
-    pub fn next(&self) -> impl Future<Output = Result<Option<T>, ReceiveError>> {
+    pub fn recv(&self) -> impl Future<Output = Result<Option<T>, ReceiveError>> {
         let place = Location::caller();
         async move {
             let channel = &self.channel;

@@ -226,7 +226,7 @@ async fn watch(world: Rc<World>, id: usize) {
         let (sender, changes) = channel(4);
         let telling = spawn(server.changes(next, sender)).cancel_on_drop();
         loop {
-            let change = match changes.next().await {
+            let change = match changes.recv().await {
                 Ok(Some(change)) => change,
                 Err(ReceiveError::Interrupted(_)) => return,
                 // The server has ended the call, or is lost.

@@ -46,9 +46,9 @@ async fn items_travel_in_both_directions() {
     let (sender, receiver) = channel(4);
     let count = spawn(it.shop.count(1_000, sender));
     for number in 0..1_000 {
-        assert_eq!(receiver.next().await.unwrap(), Some(number));
+        assert_eq!(receiver.recv().await.unwrap(), Some(number));
     }
-    assert_eq!(receiver.next().await.unwrap(), None);
+    assert_eq!(receiver.recv().await.unwrap(), None);
     assert_eq!(count.await.unwrap().unwrap(), 1_000);
     it.end().await;
 }

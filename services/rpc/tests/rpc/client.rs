@@ -60,10 +60,10 @@ async fn a_close_lets_streams_end() {
     let (client, shop, _) = shop();
     let (numbers, receiver) = channel(4);
     let count = spawn(shop.count(1_000, numbers));
-    assert_eq!(receiver.next().await.unwrap(), Some(0));
+    assert_eq!(receiver.recv().await.unwrap(), Some(0));
     let closed = spawn(async move { client.close().await });
     let mut items = 1;
-    while receiver.next().await.unwrap().is_some() {
+    while receiver.recv().await.unwrap().is_some() {
         items += 1;
     }
     assert_eq!(items, 1_000);
@@ -110,7 +110,7 @@ async fn items_for_a_caller_that_gave_up_harm_no_other_call() {
     let sale = spawn(it.shop.sell(200));
     pause(ms(100)).await;
     for number in 0..8 {
-        assert_eq!(receiver.next().await.unwrap(), Some(number));
+        assert_eq!(receiver.recv().await.unwrap(), Some(number));
     }
     count.request_cancel("enough");
     assert!(count.await.unwrap().is_err());

@@ -60,7 +60,7 @@ impl Target for Bench {
     async fn sum(&self, numbers: Receiver<u64>) -> u64 {
         let _counted = self.counted();
         let mut sum = 0u64;
-        while let Ok(Some(number)) = numbers.next().await {
+        while let Ok(Some(number)) = numbers.recv().await {
             sum = sum.wrapping_add(number);
         }
         sum
@@ -82,7 +82,7 @@ impl Target for Bench {
     ) -> u64 {
         let _counted = self.counted();
         let mut count = 0;
-        while let Ok(Some(text)) = receiver.next().await {
+        while let Ok(Some(text)) = receiver.recv().await {
             count += 1;
             if let Some(sender) = &sender {
                 if sender.send(text).await.is_err() {
@@ -294,7 +294,7 @@ async fn use_client(target: TargetClient) {
     let other = target.clone();
     tasks.push(spawn(async move {
         let (sender, receiver) = channel(2);
-        let receiving = spawn(async move { while let Ok(Some(_)) = receiver.next().await {} });
+        let receiving = spawn(async move { while let Ok(Some(_)) = receiver.recv().await {} });
         let _ = timeout_after(Duration::from_secs(10), other.count(50, sender)).await;
         timeout_after(LONG, receiving).await.expect("the receiver goes on").unwrap();
     }));

@@ -584,7 +584,7 @@ impl Called {
                     assert_like(call.expect("the call goes on").unwrap(), expected);
                 }
                 ("item", expected) => {
-                    let item = self.items.as_ref().unwrap().next().await;
+                    let item = self.items.as_ref().unwrap().recv().await;
                     assert_like(format!("{item:?}"), expected);
                 }
                 _ => assert!(self.peers.last_mut().unwrap().step(step).await, "no step: {step}"),

@@ -47,7 +47,7 @@ impl Echoes for Echo {
 
     async fn twice(&self, numbers: Receiver<u64>, doubled: Sender<u64>) -> u64 {
         let mut count = 0;
-        while let Ok(Some(number)) = numbers.next().await {
+        while let Ok(Some(number)) = numbers.recv().await {
             doubled.send(number * 2).await.unwrap();
             count += 1;
         }
@@ -152,9 +152,9 @@ fn streams_pass_between_kernels() {
             }
         });
         for number in 0..1_000 {
-            assert_eq!(results.next().await.unwrap(), Some(2 * number));
+            assert_eq!(results.recv().await.unwrap(), Some(2 * number));
         }
-        assert_eq!(results.next().await.unwrap(), None);
+        assert_eq!(results.recv().await.unwrap(), None);
         sender.await.unwrap();
         assert_eq!(call.await.unwrap().unwrap(), 1_000);
     });

@@ -70,7 +70,7 @@ struct Handlers;
 async fn count(items: Receiver<Item>) -> (usize, Option<String>) {
     let mut count = 0;
     loop {
-        match items.next().await {
+        match items.recv().await {
             Ok(Some(item)) => {
                 std::mem::forget(item);
                 count += 1;

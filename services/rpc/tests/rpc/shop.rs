@@ -142,7 +142,7 @@ impl Keeper {
     async fn all<T>(&self, items: &Receiver<T>) -> Vec<T> {
         let mut all = Vec::new();
         loop {
-            match items.next().await {
+            match items.recv().await {
                 Ok(Some(item)) => all.push(item),
                 Ok(None) => return all,
                 Err(error) => {
@@ -157,7 +157,7 @@ impl Keeper {
 async fn take(count: usize, numbers: &Receiver<u64>) -> u64 {
     let mut taken = 0;
     for _ in 0..count {
-        taken += numbers.next().await.unwrap().unwrap();
+        taken += numbers.recv().await.unwrap().unwrap();
     }
     taken
 }
@@ -250,7 +250,7 @@ impl Shop for Keeper {
 
     async fn collect(&self, numbers: Receiver<u64>) {
         let _counted = self.counted();
-        self.end(numbers.next().await);
+        self.end(numbers.recv().await);
     }
 
     async fn who(&self) -> (String, Option<String>, Vec<String>) {
@@ -308,7 +308,7 @@ impl Shop for Keeper {
     async fn nested(&self, nested: Nested) -> String {
         assert!(nested.none.is_none());
         let input = nested.input.unwrap();
-        while let Ok(Some(number)) = input.next().await {
+        while let Ok(Some(number)) = input.recv().await {
             for (factor, output) in (1..).zip(&nested.outputs) {
                 output.send(number * factor).await.unwrap();
             }
@@ -322,7 +322,7 @@ impl Shop for Keeper {
     async fn twice(&self, _: Twice) {}
 
     async fn double(&self, pipe: Pipe) {
-        while let Some(number) = pipe.input.next().await.unwrap() {
+        while let Some(number) = pipe.input.recv().await.unwrap() {
             pipe.output.send(number * 2).await.unwrap();
         }
         pipe.output.finish();
@@ -334,8 +334,8 @@ impl Shop for Keeper {
 
     async fn read_evens(&self, numbers: Receiver<ReadEven>) -> String {
         loop {
-            if let Err(error) = numbers.next().await {
-                let again = numbers.next().await.unwrap_err();
+            if let Err(error) = numbers.recv().await {
+                let again = numbers.recv().await.unwrap_err();
                 assert_eq!(again.to_string(), error.to_string());
                 // The receiver stays, and the sender is told all the same.
                 sleep(10 * MOMENT).await.unwrap();
@@ -356,7 +356,7 @@ impl Shop for Keeper {
 
     async fn texts(&self, texts: Receiver<String>) -> Vec<usize> {
         let mut all = Vec::new();
-        while let Some(text) = texts.next().await.unwrap() {
+        while let Some(text) = texts.recv().await.unwrap() {
             all.push(text.len());
         }
         all
@@ -403,7 +403,7 @@ impl Shop for Keeper {
     }
 
     async fn echo(&self, input: Receiver<u64>, output: Sender<u64>) {
-        while let Ok(Some(number)) = input.next().await {
+        while let Ok(Some(number)) = input.recv().await {
             if output.send(number).await.is_err() {
                 return;
             }

@@ -65,9 +65,9 @@ where
     T: PartialEq + Debug,
 {
     for item in items {
-        assert_eq!(receiver.next().await.unwrap(), Some(item));
+        assert_eq!(receiver.recv().await.unwrap(), Some(item));
     }
-    let next = receiver.next().await;
+    let next = receiver.recv().await;
     assert_like(format!("{next:?}"), end);
 }
 
@@ -124,7 +124,7 @@ fn items_of_before_the_call_come_first() {
         let call = spawn(shop.count(1_000, sender));
         pause(MOMENT).await;
         for _ in 0..50 {
-            receiver.next().await.unwrap();
+            receiver.recv().await.unwrap();
         }
         pause(MOMENT).await;
         drop(receiver);
@@ -187,13 +187,13 @@ fn ends_travel_within_other_values() {
             for number in 0..50 {
                 input.send(number).await.unwrap();
                 for (factor, result) in (1..).zip(&results) {
-                    assert_eq!(result.next().await.unwrap(), Some(number * factor));
+                    assert_eq!(result.recv().await.unwrap(), Some(number * factor));
                 }
             }
             input.finish();
             assert_eq!(call.await.unwrap().unwrap(), "pipe");
             for result in results {
-                assert_eq!(result.next().await.unwrap(), None);
+                assert_eq!(result.recv().await.unwrap(), None);
             }
 
             let ((numbers, input), (output, doubled)) = (channel(4), channel(4));
@@ -218,7 +218,7 @@ fn more_channels_than_the_limit_are_refused() {
         let why = why(shop.nested(nested).await);
         assert!(why.contains("at most 64 channels") && why.ends_with(", No"), "{why}");
         for result in results {
-            assert!(matches!(result.next().await, Err(ReceiveError::Lost)));
+            assert!(matches!(result.recv().await, Err(ReceiveError::Lost)));
         }
     });
 }
@@ -310,7 +310,7 @@ fn items_that_cannot_be_read_end_their_channel() {
         let call = spawn(shop.send_odds(sender));
         assert_received(&receiver, [ReadEven(2), ReadEven(4)], "Err(Decode(...").await;
         call.await.unwrap().unwrap();
-        assert!(matches!(receiver.next().await, Err(ReceiveError::Decode(_))));
+        assert!(matches!(receiver.recv().await, Err(ReceiveError::Decode(_))));
         assert_eq!(keeper.ends().last().unwrap(), "Closed");
     });
 }
@@ -349,13 +349,13 @@ fn callers_give_up_in_the_middle() {
             let (sender, receiver) = channel(4);
             let call = spawn(shop.count(1_000, sender));
             for number in 0..20 {
-                assert_eq!(receiver.next().await.unwrap(), Some(number));
+                assert_eq!(receiver.recv().await.unwrap(), Some(number));
             }
             call.request_cancel("changed my mind");
             let error = call.await.unwrap().unwrap_err();
             assert!(error.interrupted().is_some(), "{error}");
             let lost = loop {
-                match receiver.next().await {
+                match receiver.recv().await {
                     Ok(item) => assert!(item.is_some(), "an end in order"),
                     Err(error) => break error,
                 }
@@ -463,8 +463,8 @@ async fn a_lost_connection_loses_its_channels() {
         let calls = [spawn(echo), spawn(async { count.await.map(drop) })];
         drop(shop);
         input.send(1).await.unwrap();
-        assert_eq!(output.next().await.unwrap(), Some(1));
-        assert_eq!(counted.next().await.unwrap(), Some(0));
+        assert_eq!(output.recv().await.unwrap(), Some(1));
+        assert_eq!(counted.recv().await.unwrap(), Some(0));
         if is_server_lost {
             serving.abort();
             for call in calls {
@@ -477,9 +477,9 @@ async fn a_lost_connection_loses_its_channels() {
             pause(MOMENT).await;
             let _ = serving.await.unwrap();
         }
-        assert!(!matches!(output.next().await, Ok(Some(_))));
+        assert!(!matches!(output.recv().await, Ok(Some(_))));
         // The call says whether the end is in order.
-        while let Ok(Some(_)) = counted.next().await {}
+        while let Ok(Some(_)) = counted.recv().await {}
         assert_closed(&send_all(&input, 1).await.1);
         pause(LONG).await;
         assert_no_tasks();
@@ -500,7 +500,7 @@ fn interruptions_lose_no_item() {
             drop(shop);
             let (mut received, mut told) = (Vec::new(), 0);
             let next = async |told: &mut usize| loop {
-                match output.next().await {
+                match output.recv().await {
                     Ok(item) => break item,
                     Err(ReceiveError::Interrupted(_)) => *told += 1,
                     Err(error) => panic!("{error}"),

@@ -414,7 +414,7 @@ async fn drain(
 ) -> Result<u64, String> {
     let mut count = 0;
     while count < most {
-        match items.next().await {
+        match items.recv().await {
             Ok(Some(item)) => world.record.received(key, is_upload, &item),
             Ok(None) => {
                 world.record.receiver_ended(key, is_upload);
