@@ -133,7 +133,7 @@ fn may_wait(text: &str) -> bool {
         || (name.len() < text.len() && name.starts_with('('))
 }
 
-/// What the program `pikake` prints has places in examples, which move.
+/// The output of the program `pikake` names places in examples, which move.
 #[test]
 fn places_on_pages_are_in_the_examples() {
     let mut count = 0;

@@ -95,7 +95,7 @@ fn is_sign(token: &TokenTree) -> bool {
     ['*', '+', '?'].into_iter().any(|sign| is_punct(token, sign))
 }
 
-/// What the variables took, if a matcher fits all of the tokens.
+/// The tokens that the variables took, if a matcher fits all of the tokens.
 fn matched(matcher: &[Part], tokens: TokenStream) -> syn::Result<Bindings> {
     let parse = |input: ParseStream<'_>| {
         let bindings = take_all(matcher, input)?;

@@ -38,7 +38,7 @@ const OURS: &[(&str, &str)] = &[
     ("pikake_traps", "traps"),
 ];
 
-/// What stands in a row in place of a name of ours.
+/// The word in a row in place of a name of ours.
 const NONE: &str = "none";
 const AS_IT_IS: &str = "as it is";
 
@@ -209,7 +209,7 @@ fn is_ours(crates: &Crates, name: &str) -> bool {
     item.is_some() || of_type()
 }
 
-/// What is wrong with the methods in a row, given those of the item.
+/// The faults of the methods in a row, given those of the item.
 fn complaints_of_row(row: &Row, methods: &BTreeSet<String>, crates: &Crates) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut say = |text: String| complaints.push(format!("{}, {}: {text}", row.table, row.name));

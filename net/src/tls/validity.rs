@@ -29,7 +29,7 @@ pub(super) fn wrong_date(error: &io::Error) -> Option<String> {
     Some(format!("the peer's certificate {fault}"))
 }
 
-/// What is wrong with a certificate, if its dates are.
+/// The fault of a certificate, if it is one of the dates.
 fn fault(error: &Error) -> Option<String> {
     let Error::InvalidCertificate(why) = error else { return None };
     let (fault, at) = match why {

@@ -24,7 +24,7 @@
 //! # Ok::<(), Interrupted>(()) }).unwrap();
 //! ```
 //!
-//! What is no handler is refused by the compiler:
+//! The compiler refuses a function that is no handler:
 //!
 //! ```compile_fail,E0277
 //! use axum::routing::MethodRouter;
