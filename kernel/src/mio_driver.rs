@@ -177,7 +177,7 @@ impl Driver for MioDriver {
 
     fn deregister(&mut self, socket: &MioSocket) {
         // Closing a descriptor takes it out of epoll and kqueue, unless it has duplicates.
-        if socket.is_adopted() || EMULATED_EDGES {
+        if socket.is_shared() || EMULATED_EDGES {
             let descriptor = socket.descriptor();
             // The call does not fail for a registered socket. A failure would not keep the socket
             // open.

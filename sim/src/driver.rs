@@ -277,6 +277,7 @@ fn make(net: &mut Net, key: Key, attempt: &mut Attempt<'_>) -> io::Result<usize>
             | Attempt::Poll(_)
             | Attempt::Accept(_)
             | Attempt::PeerCredentials(_)
+            | Attempt::Descriptor(_)
             | Attempt::Close,
             _,
         ) => return Err(io::ErrorKind::Unsupported.into()),

@@ -10,7 +10,9 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use pikake::net::{TcpListener, TcpStream, UdpSocket, UnixStream, interruption};
-use pikake::traps::{Closed, ResourceBusy};
+use pikake::traps::{
+    Attempt, Closed, OpenSocket, Opened, ResourceBusy, attempt, open_socket, read_wait,
+};
 use pikake::{TimedOut, sleep, spawn, timed, timeout_after, yield_now};
 
 use crate::runner::{Runner, World, describe, ms, next_step, on_every_kernel};
@@ -373,6 +375,32 @@ fn a_read_may_outlast_its_scope<R: Runner>() {
     assert_eq!(events, ["20 5"]);
 }
 
+fn a_descriptor_is_stored_or_refused<R: Runner>() {
+    R::run(async |_| {
+        let Ok(Opened::Pair(mine, theirs)) = open_socket(OpenSocket::UnixStreamPair) else {
+            panic!("a pair is two sockets");
+        };
+        let descriptor_of = |socket| {
+            let mut descriptor = None;
+            let outcome = attempt(socket, Attempt::Descriptor(&mut descriptor));
+            outcome.map(|moved| (moved, descriptor))
+        };
+        match (descriptor_of(mine), descriptor_of(theirs)) {
+            (Ok((0, Some(one))), Ok((0, Some(other)))) => assert_ne!(one, other),
+            (Err(one), Err(other)) => {
+                assert_eq!([one.kind(), other.kind()], [ErrorKind::Unsupported; 2]);
+            }
+            outcomes => panic!("both sockets are of one kind: {outcomes:?}"),
+        }
+        // The socket stays the kernel's.
+        attempt(theirs, Attempt::Write(b"hi")).unwrap();
+        read_wait(mine).await.unwrap();
+        assert_eq!(attempt(mine, Attempt::Read(&mut [0; 4])).unwrap(), 2);
+        attempt(mine, Attempt::Close).unwrap();
+        assert!(is::<Closed>(&descriptor_of(mine).unwrap_err()));
+    });
+}
+
 on_every_kernel! { with_sockets
     in_order {
         refusing_a_second_reader_leaves_the_first
@@ -395,5 +423,6 @@ on_every_kernel! { with_sockets
         a_close_beats_a_cancel_of_its_step
         a_close_beats_data_of_its_turn
         a_read_may_outlast_its_scope
+        a_descriptor_is_stored_or_refused
     }
 }

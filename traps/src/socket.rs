@@ -15,7 +15,7 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net as unix;
 use std::path::Path;
 use std::time::Duration;
@@ -165,6 +165,9 @@ pub enum Attempt<'a> {
     /// Store who has connected a Unix stream. A kernel that does not know refuses, with
     /// [`Unsupported`](io::ErrorKind::Unsupported).
     PeerCredentials(&'a mut Option<PeerCredentials>),
+    /// Store the descriptor, which stays the kernel's until the socket is closed. A kernel whose
+    /// sockets are no descriptors refuses, with [`Unsupported`](io::ErrorKind::Unsupported).
+    Descriptor(&'a mut Option<RawFd>),
     /// Change a property.
     SetOption(SocketOption),
     /// Read the property that the variant names, and store it.
@@ -240,6 +243,7 @@ impl Attempt<'_> {
             | Self::LocalAddress(_)
             | Self::PeerAddress(_)
             | Self::PeerCredentials(_)
+            | Self::Descriptor(_)
             | Self::SetOption(_)
             | Self::GetOption(_)
             | Self::Close => None,

@@ -15,6 +15,11 @@ pub(super) fn to_address(address: &SockAddr) -> io::Result<Address> {
     if let Some(address) = address.as_socket() {
         return Ok(Address::Ip(address));
     }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = address.as_abstract_namespace() {
+        use std::os::linux::net::SocketAddrExt;
+        return Ok(Address::Unix(Box::new(unix::SocketAddr::from_abstract_name(name)?)));
+    }
     match address.as_unix() {
         Some(address) => Ok(Address::Unix(Box::new(address))),
         None => Ok(Address::Unix(Box::new(unnamed()?))),

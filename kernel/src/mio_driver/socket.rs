@@ -2,6 +2,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -31,15 +32,16 @@ pub struct MioSocket {
     socket: Socket,
     /// A byte stream: a short transfer has emptied or filled the system's buffer.
     is_stream: bool,
-    /// Duplicates of the descriptor may exist, so its close is not the end of the socket.
-    is_adopted: bool,
+    /// Duplicates of the descriptor may exist, so its close is not the end of the socket: it was
+    /// adopted, or a program has [asked](Attempt::Descriptor) for it.
+    is_shared: Cell<bool>,
     /// `false` for a pipe, a pidfd and other adopted descriptors that are no sockets.
     is_socket: bool,
 }
 
 impl MioSocket {
     fn new(socket: Socket, is_stream: bool) -> Self {
-        Self { socket, is_stream, is_adopted: false, is_socket: true }
+        Self { socket, is_stream, is_shared: Cell::new(false), is_socket: true }
     }
 
     pub(super) fn descriptor(&self) -> RawFd {
@@ -50,8 +52,8 @@ impl MioSocket {
         self.is_stream
     }
 
-    pub(super) fn is_adopted(&self) -> bool {
-        self.is_adopted
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.get()
     }
 
     pub(super) fn open(what: OpenSocket<'_>) -> io::Result<Opened<Self>> {
@@ -200,6 +202,10 @@ impl MioSocket {
             Attempt::LocalAddress(to) => **to = Some(to_address(&socket.local_addr()?)?),
             Attempt::PeerAddress(to) => **to = Some(to_address(&socket.peer_addr()?)?),
             Attempt::PeerCredentials(to) => **to = Some(peer_credentials(socket)?),
+            Attempt::Descriptor(to) => {
+                self.is_shared.set(true);
+                **to = Some(self.descriptor());
+            }
             Attempt::SetOption(option) => set_option(socket, *option)?,
             Attempt::GetOption(to) => **to = option(socket, **to)?,
             // The kernel's own, and `accept`.
@@ -252,7 +258,7 @@ fn adopt(descriptor: OwnedFd) -> io::Result<MioSocket> {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTSOCK) => (false, false),
         Err(error) => return Err(error),
     };
-    Ok(MioSocket { socket, is_stream, is_adopted: true, is_socket })
+    Ok(MioSocket { socket, is_stream, is_shared: Cell::new(true), is_socket })
 }
 
 fn set_option(socket: &Socket, option: SocketOption) -> io::Result<()> {

@@ -368,6 +368,7 @@ fn requested_bytes(attempt: &Attempt<'_>) -> Option<usize> {
         | Attempt::LocalAddress(_)
         | Attempt::PeerAddress(_)
         | Attempt::PeerCredentials(_)
+        | Attempt::Descriptor(_)
         | Attempt::SetOption(_)
         | Attempt::GetOption(_)
         | Attempt::Close => None,
