@@ -6,6 +6,10 @@ use std::time::Duration;
 use pikake::timeout_after;
 use xtask::{Kind, Server};
 
+#[path = "../../examples/async_channel.rs"]
+mod async_channel_example;
+#[path = "../../examples/async_compression.rs"]
+mod async_compression_example;
 #[expect(dead_code, reason = "the example's main is for people")]
 #[path = "../../examples/cores_pool.rs"]
 mod cores_pool;
@@ -13,8 +17,12 @@ mod cores_pool;
 mod crawler;
 #[path = "../../examples/files.rs"]
 mod files;
+#[path = "../../examples/h2.rs"]
+mod h2_example;
 #[path = "../../examples/hyper.rs"]
 mod hyper_example;
+#[path = "../../examples/hyper_util.rs"]
+mod hyper_util_example;
 #[expect(dead_code, reason = "the example's main is for people")]
 #[path = "../../examples/orders.rs"]
 mod orders;
@@ -24,8 +32,18 @@ mod postgres;
 #[expect(dead_code, reason = "the example's main is for people")]
 #[path = "../../examples/rabbitmq.rs"]
 mod rabbitmq;
+#[path = "../../examples/tokio_rustls.rs"]
+mod tokio_rustls_example;
+#[path = "../../examples/tokio_stream.rs"]
+mod tokio_stream_example;
+#[path = "../../examples/tokio_tungstenite.rs"]
+mod tokio_tungstenite_example;
+#[path = "../../examples/tokio_util.rs"]
+mod tokio_util_example;
 #[path = "../../examples/tonic.rs"]
 mod tonic_example;
+#[path = "../../examples/tower.rs"]
+mod tower_example;
 #[path = "../../examples/websocket.rs"]
 mod websocket;
 
@@ -82,6 +100,51 @@ fn tonic_serves_and_calls_without_its_transport() {
 #[test]
 fn async_tungstenite_echoes() {
     check(include_str!("../../examples/websocket.rs"), websocket::demo());
+}
+
+#[test]
+fn h2_serves_and_asks_without_hyper() {
+    check(include_str!("../../examples/h2.rs"), h2_example::demo());
+}
+
+#[test]
+fn hyper_util_serves_a_tower_service() {
+    check(include_str!("../../examples/hyper_util.rs"), hyper_util_example::demo());
+}
+
+#[test]
+fn tower_layers_wrap_a_waiting_service() {
+    check(include_str!("../../examples/tower.rs"), tower_example::demo());
+}
+
+#[test]
+fn tokio_util_frames_a_socket_and_cancels() {
+    check(include_str!("../../examples/tokio_util.rs"), tokio_util_example::demo());
+}
+
+#[test]
+fn tokio_stream_maps_a_channel() {
+    check(include_str!("../../examples/tokio_stream.rs"), tokio_stream_example::demo());
+}
+
+#[test]
+fn tokio_rustls_encrypts_a_stream() {
+    check(include_str!("../../examples/tokio_rustls.rs"), tokio_rustls_example::demo());
+}
+
+#[test]
+fn tokio_tungstenite_echoes() {
+    check(include_str!("../../examples/tokio_tungstenite.rs"), tokio_tungstenite_example::demo());
+}
+
+#[test]
+fn async_compression_inflates_what_it_deflated() {
+    check(include_str!("../../examples/async_compression.rs"), async_compression_example::demo());
+}
+
+#[test]
+fn async_channel_crosses_threads() {
+    check(include_str!("../../examples/async_channel.rs"), async_channel_example::demo());
 }
 
 #[test]
