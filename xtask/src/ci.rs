@@ -9,6 +9,7 @@ use crate::checks::{benches, gate, memcheck};
 use crate::run::{cargo, run, within};
 use crate::steps::timed;
 use crate::test::test;
+use crate::tokio;
 
 /// For the benchmarks' own test.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -25,6 +26,7 @@ pub(crate) fn ci(arguments: &[String]) -> Result {
             run(doc.env("RUSTDOCFLAGS", "-D warnings"))
         })?;
         steps.run("tests (`cargo xtask test`)", || test(&[]))?;
+        steps.run("the package under tokio's name", tokio::check)?;
         steps.run("benchmarks: they build, and the steady state allocates nothing", || {
             run(&mut benches(&["fmt", "--check"]))?;
             let bare = ["--no-default-features", "--quiet"];

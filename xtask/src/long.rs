@@ -16,17 +16,19 @@ use crate::msrv::msrv;
 use crate::programs::{self, Options, Program, Summary};
 use crate::run::{cargo, run};
 use crate::steps::timed;
+use crate::tokio;
 
 /// A step: its name, one line about it, and the step.
 type Step = (&'static str, &'static str, fn() -> Result);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("features", "each feature alone", features),
     ("msrv", "the oldest Rust", || msrv(&[])),
     ("book", "the book of docs/", || book(&[])),
     ("models", "model checking of what threads share", models),
     ("poll", "tests on mio's poll(2) back end", poll),
     ("fuzz", "an hour of random bytes for each parser and server", fuzz),
+    ("tokio", "libraries on the package under tokio's name, and tokio's own tests", tokio::long),
     ("seeds", "10,000 seeds of every simulated and random test", seeds),
     ("faults", "100,000 jobs, on each broker, while processes are killed", faults),
     ("flaky", "30 rounds of all tests on a busy machine", || flaky::rounds_of(30, &[])),

@@ -17,6 +17,7 @@ mod serve;
 mod steps;
 mod suites;
 mod test;
+mod tokio;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// A command: its name and arguments, one line about it, and what it does with the arguments.
 type Command = (&'static str, &'static str, fn(&[String]) -> Result);
 
-const COMMANDS: [Command; 15] = [
+const COMMANDS: [Command; 16] = [
     (
         "test [ARGUMENTS OF cargo test]",
         "installs what the tests need and runs all of them",
@@ -50,6 +51,11 @@ const COMMANDS: [Command; 15] = [
         "suites [SUITE…]",
         "runs h1spec and httpwg against the HTTP server, or `autobahn` alone",
         suites::suites,
+    ),
+    (
+        "tokio source|check|tests",
+        "the package under tokio's name: unpacks tokio's files, checks it, runs tokio's tests on it",
+        tokio::tokio,
     ),
     (
         "book",

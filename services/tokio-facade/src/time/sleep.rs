@@ -1,0 +1,134 @@
+//! A timer of tokio: the trap `elapse`.
+
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{ready, Context, Poll};
+
+use pikake_traps::{kernel_trap_at, Bound, ElapseTrap, KernelHandle, KernelTrap, Until};
+
+use super::{safe_delay, Duration, Instant};
+use crate::runtime::{task, Handle};
+use crate::task::{coop, JoinHandle};
+
+/// Waits until a moment.
+#[track_caller]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep::new(deadline, Location::caller())
+}
+
+/// Waits for a time.
+#[track_caller]
+pub fn sleep(length: Duration) -> Sleep {
+    Sleep::new(Instant::now() + safe_delay(length), Location::caller())
+}
+
+pin_project_lite::pin_project! {
+    /// The future of [`sleep`] and [`sleep_until`].
+    #[project(!Unpin)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    #[derive(Debug)]
+    pub struct Sleep {
+        deadline: Instant,
+        place: &'static Location<'static>,
+        // For a poll outside of a kernel.
+        kernel: KernelHandle,
+        // `None` before the first poll, and after the end.
+        wait: Option<Wait>,
+        has_elapsed: bool,
+    }
+}
+
+/// Where a timer waits.
+#[derive(Debug)]
+enum Wait {
+    /// In the kernel that polls it.
+    Here(Bound<KernelTrap<ElapseTrap>>),
+    /// In a task of the handle's kernel, since the poll is outside of one.
+    There(EndedWithIt),
+}
+
+/// A task that ends when it is dropped.
+#[derive(Debug)]
+struct EndedWithIt(JoinHandle<()>);
+
+impl Drop for EndedWithIt {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Wait {
+    fn new(deadline: Instant, place: &'static Location<'static>, kernel: &KernelHandle) -> Self {
+        if pikake_traps::door::current_kernel().is_some() {
+            let until = Until::At(super::clock::deadline_of(deadline));
+            return Self::Here(Bound::new(kernel_trap_at(ElapseTrap::new(until), place)));
+        }
+        let handle = Handle { kernel: kernel.clone(), name: None };
+        Self::There(EndedWithIt(task::spawn(&handle, sleep_until_there(deadline), place)))
+    }
+}
+
+async fn sleep_until_there(deadline: Instant) {
+    sleep_until(deadline).await;
+}
+
+impl Sleep {
+    #[track_caller]
+    fn new(deadline: Instant, place: &'static Location<'static>) -> Self {
+        let kernel = match pikake_traps::door::current_kernel() {
+            Some(_) => KernelHandle::current(),
+            // As tokio, which needs its runtime here.
+            None => Handle::current().kernel,
+        };
+        Self { deadline, place, kernel, wait: None, has_elapsed: false }
+    }
+
+    #[track_caller]
+    pub(crate) fn new_timeout(
+        deadline: Instant,
+        place: Option<&'static Location<'static>>,
+    ) -> Self {
+        Self::new(deadline, place.unwrap_or(Location::caller()))
+    }
+
+    /// The moment at which the wait ends.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether the wait has ended.
+    pub fn is_elapsed(&self) -> bool {
+        self.has_elapsed || (self.wait.is_some() && self.deadline <= Instant::now())
+    }
+
+    /// Sets another moment.
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.reset_without_timer(deadline);
+    }
+
+    pub(super) fn reset_without_timer(self: Pin<&mut Self>, deadline: Instant) {
+        let this = self.project();
+        (*this.deadline, *this.wait, *this.has_elapsed) = (deadline, None, false);
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let coop = ready!(coop::poll_proceed(cx));
+        let this = self.project();
+        if !*this.has_elapsed {
+            let (deadline, place) = (*this.deadline, *this.place);
+            let kernel = &*this.kernel;
+            match this.wait.get_or_insert_with(|| Wait::new(deadline, place, kernel)) {
+                Wait::Here(wait) => ready!(Pin::new(wait).poll(cx)),
+                Wait::There(task) => drop(ready!(Pin::new(&mut task.0).poll(cx))),
+            }
+            (*this.wait, *this.has_elapsed) = (None, true);
+        }
+        coop.made_progress();
+        Poll::Ready(())
+    }
+}
