@@ -63,7 +63,8 @@ pub struct Summary {
 }
 
 impl Runs {
-    /// Creates runs for the test of this name, as `cargo test` knows it.
+    /// Creates runs under this name. The replay of a failure names the test that ran, if it ran in
+    /// one, and else this.
     pub fn new(test: impl Into<String>) -> Self {
         Self {
             test: test.into(),
@@ -195,7 +196,7 @@ impl Runs {
             }
             false => failure,
         };
-        failure.test = Some(self.test.clone());
+        failure.test = Some(running_test().unwrap_or_else(|| self.test.clone()));
         failure
     }
 
@@ -272,10 +273,12 @@ fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Fail
 /// If a run fails, with its report.
 #[track_caller]
 pub fn runs(seeds: u64, set_up: impl Fn(&mut Sim)) -> Summary {
-    let thread = std::thread::current();
-    // The harness names the thread of a test after the test.
-    let test = thread.name().filter(|name| *name != "main").unwrap_or_default();
-    Runs::new(test).seeds(seeds).run(set_up)
+    Runs::new(running_test().unwrap_or_default()).seeds(seeds).run(set_up)
+}
+
+/// The test that this thread runs: the harness names the thread after the test.
+fn running_test() -> Option<String> {
+    std::thread::current().name().filter(|name| *name != "main").map(str::to_owned)
 }
 
 /// The faults of the environment, which replace planned ones.

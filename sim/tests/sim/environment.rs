@@ -119,7 +119,10 @@ fn failing_seed_ends_the_test_with_a_replay() {
     let (is_good, printed) = run(&[("PIKAKE_SEED", "15"), ("PIKAKE_RUNS", "5")]);
     assert!(!is_good, "{printed}");
     assert_eq!(seeds(&printed), [15, 16, 17]);
-    assert!(printed.contains("replay:  PIKAKE_SEED=17 cargo test program"), "{printed}");
+    assert!(
+        printed.contains("replay:  PIKAKE_SEED=17 cargo test environment::program"),
+        "{printed}"
+    );
     let (is_good, printed) = run(&[("PIKAKE_SEED", "17")]);
     assert!(!is_good && seeds(&printed) == [17], "{printed}");
 }

@@ -258,10 +258,14 @@ fn rare_order_is_found_and_replayed() {
     Runs::new("locks").seeds(20).try_run(fair).unwrap();
     let found = Runs::new("locks").seeds(100).try_run(set_up).unwrap_err();
     assert_eq!(found.cause, Cause::Deadlock);
-    assert_eq!(found.replay(), format!("PIKAKE_SEED={} cargo test locks", found.seed));
+    let test = "failures::rare_order_is_found_and_replayed";
+    assert_eq!(found.replay(), format!("PIKAKE_SEED={} cargo test {test}", found.seed));
     let mut again = Sim::new(found.seed);
     set_up(&mut again);
-    assert_eq!(again.run().unwrap_err().to_string(), found.to_string().replace(" locks\n", "\n"));
+    assert_eq!(
+        again.run().unwrap_err().to_string(),
+        found.to_string().replace(&format!(" {test}\n"), "\n")
+    );
 }
 
 /// Whether a task begins at once is the seed's choice, except in order.

@@ -40,8 +40,11 @@ fn world(sim: &mut Sim) {
     sim.fault_mix(FaultMix::network(30 * SECOND));
 }
 
+/// The failure, as the program for a child reports it.
 fn found() -> Box<Failure> {
-    Runs::new(NAME).try_run(world).unwrap_err()
+    let mut failure = Runs::new(NAME).try_run(world).unwrap_err();
+    failure.test = Some(NAME.to_owned());
+    failure
 }
 
 const NAME: &str = "minimised::replayed_program";
@@ -103,5 +106,6 @@ fn a_failure_that_needs_no_fault_says_so() {
     assert!(matches!(failure.cause, Cause::Failed { ref host, .. } if host == "another"));
     assert!(failure.plan.entries().is_empty() && failure.left_out > 0);
     assert!(failure.to_string().contains("faults:  none; it fails without the"), "{failure}");
-    assert_eq!(failure.replay(), "PIKAKE_SEED=0 PIKAKE_FAULTS='' cargo test unlucky");
+    let test = "minimised::a_failure_that_needs_no_fault_says_so";
+    assert_eq!(failure.replay(), format!("PIKAKE_SEED=0 PIKAKE_FAULTS='' cargo test {test}"));
 }
