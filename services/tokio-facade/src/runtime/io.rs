@@ -251,7 +251,7 @@ impl Registration {
             None => return Err(io::Error::other("the source did not register")),
         };
         let descriptor = (kind == Kind::Descriptor).then(|| Descriptor(socket));
-        let is_new = [Cell::new(kind == Kind::Socket), Cell::new(kind == Kind::Socket)];
+        let is_new = [Cell::new(kind != Kind::Descriptor), Cell::new(kind != Kind::Descriptor)];
         let kind = Cell::new(kind);
         let waits = Waits { kind, is_new, sides: Default::default(), descriptor };
         Ok(Self { socket, waits: Bound::new(Box::new(waits)) })
@@ -270,6 +270,13 @@ impl Registration {
         }
     }
 
+    fn waits_here(&self) -> io::Result<&Waits> {
+        match self.waits.is_home() {
+            true => Ok(self.waits.get()),
+            false => Err(io::Error::other(mio::ElsewhereUsed)),
+        }
+    }
+
     fn side(&self, direction: Direction) -> &RefCell<Side> {
         &self.waits.get().sides[direction as usize]
     }
@@ -279,10 +286,8 @@ impl Registration {
     }
 
     fn is_ready(&self, direction: Direction) -> io::Result<bool> {
-        if !self.waits.is_home() {
-            return Err(io::Error::other(mio::ElsewhereUsed));
-        }
-        if self.waits.get().is_new[direction as usize].take() {
+        let waits = self.waits_here()?;
+        if waits.kind.get() != Kind::Connecting && waits.is_new[direction as usize].take() {
             // A simulated socket cannot be asked, and its kernel's answer will do.
             let polled = attempt(self.socket, Attempt::Poll(direction));
             if polled.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -391,11 +396,19 @@ impl Registration {
         direction: Direction,
     ) -> Poll<io::Result<ReadyEvent>> {
         let coop = ready!(coop::poll_proceed(cx));
+        let waits = self.waits_here()?;
+        let is_connecting = direction == Direction::Write && waits.kind.get() == Kind::Connecting;
+        if is_connecting && waits.is_new[direction as usize].take() {
+            // With tokio a connection is made after a turn of its driver, and pools of connections
+            // count on that: an idle one comes first.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if !self.is_ready(direction)? {
             ready!(self.park(direction, None, cx))?;
         }
-        if direction == Direction::Write && self.waits.get().kind.get() == Kind::Connecting {
-            self.waits.get().kind.set(Kind::Socket);
+        if is_connecting {
+            waits.kind.set(Kind::Socket);
         }
         coop.made_progress();
         Poll::Ready(Ok(ReadyEvent { ready: seen(direction) }))

@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
-use std::task::{ready, Context, Poll};
+use std::task::{ready, Context, Poll, Waker};
 
-use pikake_traps::{kernel_trap_at, Bound, ElapseTrap, KernelHandle, KernelTrap, Until};
+use pikake_traps::{kernel_trap_at, Bound, ElapseTrap, KernelHandle, KernelTrap, TaskId, Until};
 
 use super::{safe_delay, Duration, Instant};
 use crate::runtime::{task, Handle};
@@ -36,7 +36,14 @@ pin_project_lite::pin_project! {
         // `None` before the first poll, and after the end.
         wait: Option<Wait>,
         has_elapsed: bool,
+        // Who waits, and in which task of a kernel: for `reset`, after which nobody need poll.
+        waiter: Option<(Waker, Option<TaskId>)>,
     }
+}
+
+/// The task that is being stepped.
+fn current_task() -> Option<TaskId> {
+    pikake_traps::try_current().map(|task| task.id())
 }
 
 /// Where a timer waits.
@@ -59,6 +66,13 @@ impl Drop for EndedWithIt {
 }
 
 impl Wait {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Here(wait) => Pin::new(wait).poll(cx),
+            Self::There(task) => Pin::new(&mut task.0).poll(cx).map(drop),
+        }
+    }
+
     fn new(deadline: Instant, place: &'static Location<'static>, kernel: &KernelHandle) -> Self {
         if pikake_traps::door::current_kernel().is_some() {
             let until = Until::At(super::clock::deadline_of(deadline));
@@ -81,7 +95,7 @@ impl Sleep {
             // As tokio, which needs its runtime here.
             None => Handle::current().kernel,
         };
-        Self { deadline, place, kernel, wait: None, has_elapsed: false }
+        Self { deadline, place, kernel, wait: None, has_elapsed: false, waiter: None }
     }
 
     #[track_caller]
@@ -103,8 +117,22 @@ impl Sleep {
     }
 
     /// Sets another moment.
-    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
-        self.reset_without_timer(deadline);
+    pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
+        self.as_mut().reset_without_timer(deadline);
+        let this = self.project();
+        let Some((waker, task)) = this.waiter.take() else { return };
+        if task != current_task() {
+            // A wait belongs to the task that polls it.
+            return waker.wake();
+        }
+        let wait = this.wait.insert(Wait::new(deadline, this.place, this.kernel));
+        match wait.poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => *this.waiter = Some((waker, task)),
+            Poll::Ready(()) => {
+                (*this.wait, *this.has_elapsed) = (None, true);
+                waker.wake();
+            }
+        }
     }
 
     pub(super) fn reset_without_timer(self: Pin<&mut Self>, deadline: Instant) {
@@ -122,10 +150,20 @@ impl Future for Sleep {
         if !*this.has_elapsed {
             let (deadline, place) = (*this.deadline, *this.place);
             let kernel = &*this.kernel;
-            match this.wait.get_or_insert_with(|| Wait::new(deadline, place, kernel)) {
-                Wait::Here(wait) => ready!(Pin::new(wait).poll(cx)),
-                Wait::There(task) => drop(ready!(Pin::new(&mut task.0).poll(cx))),
+            if matches!(this.wait, Some(Wait::Here(wait)) if !wait.is_home()) {
+                // It was moved to another thread or kernel, and waits there from now on.
+                *this.wait = None;
             }
+            let wait = this.wait.get_or_insert_with(|| Wait::new(deadline, place, kernel));
+            if wait.poll(cx).is_pending() {
+                let task = current_task();
+                match this.waiter {
+                    Some((waker, of)) if *of == task => waker.clone_from(cx.waker()),
+                    _ => *this.waiter = Some((cx.waker().clone(), task)),
+                }
+                return Poll::Pending;
+            }
+            *this.waiter = None;
             (*this.wait, *this.has_elapsed) = (None, true);
         }
         coop.made_progress();
