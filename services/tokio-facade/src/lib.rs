@@ -65,7 +65,6 @@ mod trace {
     pub(crate) async fn async_trace_leaf() {}
 }
 
-#[allow(unused)]
 pub(crate) use std::os;
 
 #[cfg(feature = "macros")]

@@ -56,3 +56,16 @@ fn reset_timers_wake_their_task() {
         assert!(elapsed >= then && elapsed < then + Duration::from_millis(5), "{by}: {elapsed:?}");
     }
 }
+
+/// A timer is not due because its kernel has ended.
+#[test]
+#[should_panic(expected = "being shutdown")]
+fn timers_of_ended_kernels_panic() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let timer = {
+        let _entered = runtime.enter();
+        sleep(Duration::from_secs(3600))
+    };
+    drop(runtime);
+    futures::executor::block_on(timer);
+}

@@ -1,4 +1,4 @@
-//! axum with its own `serve`, which shuts down when it is told.
+//! axum with its own `serve`, and its shutdown in order.
 //!
 //! ```text
 //! HTTP/1.1 200 OK

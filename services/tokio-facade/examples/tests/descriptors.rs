@@ -1,4 +1,4 @@
-//! Simulated sockets that libraries take out of tokio and give back.
+//! `into_std` and `from_std` of streams in the simulator.
 
 use pikake::net::TcpListener;
 use tokio::io::AsyncWriteExt;

@@ -73,7 +73,7 @@ async fn tcp_pair() -> (TcpStream, TcpStream) {
     (one, other)
 }
 
-/// What each kernel's TCP does.
+/// A client and a server of TCP, on any kernel.
 async fn use_tcp() {
     let (mut one, mut other) = tcp_pair().await;
     let waiting = id_of(&mut other);

@@ -1,4 +1,4 @@
-//! What a thread remembers for tokio: the current task's id and budget.
+//! The thread-locals of tokio's files: the current task's id, its budget, random numbers.
 
 use std::cell::Cell;
 use std::task::Waker;

@@ -53,8 +53,7 @@ enum Kind {
     Descriptor,
 }
 
-/// Waits until a socket is ready in a direction. Never interrupted: whoever polls decides when to
-/// stop, by a drop.
+/// Waits until a socket is ready in a direction. Not an interruption point, as no wait of tokio is.
 struct Readiness {
     socket: SocketId,
     direction: Direction,

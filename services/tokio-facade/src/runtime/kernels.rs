@@ -48,7 +48,9 @@ thread_local! {
 
 /// Whether a kernel runs a future for another kernel's handle.
 pub(super) fn is_beside(id: KernelId) -> bool {
-    BESIDE.with_borrow(|beside| beside.as_ref().is_some_and(|beside| beside.handle().id() == id))
+    let is_beside = |beside: &Rc<Kernel>| beside.handle().id() == id;
+    // A thread that ends runs no future any more.
+    BESIDE.try_with(|beside| beside.borrow().as_ref().is_some_and(is_beside)).unwrap_or(false)
 }
 
 /// Takes the kernels out whose runtimes other threads have dropped. Drop them with nothing

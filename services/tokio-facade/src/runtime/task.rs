@@ -43,6 +43,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Keeps a waker, and returns the one before: its destructor may be user code, and must not run
+/// under a lock.
+fn keep(kept: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+    match kept {
+        Some(kept) if kept.will_wake(waker) => None,
+        _ => kept.replace(waker.clone()),
+    }
+}
+
 /// The part of a task that requests reach from any thread.
 pub(crate) struct Control {
     id: Id,
@@ -68,11 +77,8 @@ impl Control {
 
     /// Keeps the task's waker for requests. Returns whether one has come.
     fn is_aborted(&self, waker: &Waker) -> bool {
-        let mut kept = locked(&self.waker);
-        if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-            *kept = Some(waker.clone());
-        }
-        drop(kept);
+        let before = keep(&mut locked(&self.waker), waker);
+        drop(before);
         self.is_aborted.load(Ordering::SeqCst)
     }
 }
@@ -346,15 +352,14 @@ impl<T> JoinHandle<T> {
         self.shared.control.id
     }
 
-    pub(crate) fn control(&self) -> &Arc<Control> {
-        &self.shared.control
-    }
-
     /// Has `waker` called at the task's end, or now if that has come.
     pub(crate) fn set_join_waker(&mut self, waker: &Waker) {
-        match &mut *locked(&self.shared.outcome) {
-            Outcome::Running(kept) => *kept = Some(waker.clone()),
-            Outcome::Ended(_) | Outcome::Taken => waker.wake_by_ref(),
+        let before = match &mut *locked(&self.shared.outcome) {
+            Outcome::Running(kept) => Some(keep(kept, waker)),
+            Outcome::Ended(_) | Outcome::Taken => None,
+        };
+        if before.is_none() {
+            waker.wake_by_ref();
         }
     }
 }
@@ -367,9 +372,9 @@ impl<T> Future for JoinHandle<T> {
         let mut outcome = locked(&self.shared.outcome);
         match &mut *outcome {
             Outcome::Running(kept) => {
-                if !kept.as_ref().is_some_and(|kept| kept.will_wake(cx.waker())) {
-                    *kept = Some(cx.waker().clone());
-                }
+                let before = keep(kept, cx.waker());
+                drop(outcome);
+                drop(before);
                 Poll::Pending
             }
             Outcome::Ended(_) => {

@@ -5,7 +5,9 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{ready, Context, Poll, Waker};
 
-use pikake_traps::{kernel_trap_at, Bound, ElapseTrap, KernelHandle, KernelTrap, TaskId, Until};
+use pikake_traps::{
+    kernel_trap_at, Bound, ElapseTrap, KernelHandle, KernelId, KernelTrap, TaskId, Until,
+};
 
 use super::{safe_delay, Duration, Instant};
 use crate::runtime::{task, Handle};
@@ -37,13 +39,13 @@ pin_project_lite::pin_project! {
         wait: Option<Wait>,
         has_elapsed: bool,
         // Who waits, and in which task of a kernel: for `reset`, after which nobody need poll.
-        waiter: Option<(Waker, Option<TaskId>)>,
+        waiter: Option<(Waker, Option<(KernelId, TaskId)>)>,
     }
 }
 
 /// The task that is being stepped.
-fn current_task() -> Option<TaskId> {
-    pikake_traps::try_current().map(|task| task.id())
+fn current_task() -> Option<(KernelId, TaskId)> {
+    pikake_traps::try_current().map(|task| (task.kernel(), task.id()))
 }
 
 /// Where a timer waits.
@@ -69,7 +71,10 @@ impl Wait {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Here(wait) => Pin::new(wait).poll(cx),
-            Self::There(task) => Pin::new(&mut task.0).poll(cx).map(drop),
+            Self::There(task) => Pin::new(&mut task.0).poll(cx).map(|ended| {
+                // As tokio: a timer must not seem to be due because its kernel has ended.
+                ended.expect(crate::util::error::RUNTIME_SHUTTING_DOWN_ERROR);
+            }),
         }
     }
 
