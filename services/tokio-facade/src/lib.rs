@@ -8,20 +8,14 @@
 //! beside it that need a runtime, and the crate `mio`: those are in this folder. So the semantics
 //! are tokio's: a dropped future is dropped, and a `JoinHandle` detaches. `spawn` demands `Send`.
 //! It starts a task of the current kernel, which stays on its thread.
-#![allow(
-    clippy::all,
-    dead_code,
-    unused_imports,
-    unused_macros,
-    unreachable_pub,
-    rustdoc::all,
-    reason = "most files are tokio's"
-)]
-
 /// Modules that are tokio's files. (In a macro, so that formatters leave them alone.)
 macro_rules! tokio_files {
     ($($path:tt $visible:vis mod $name:ident;)*) => {
         $(
+            #[allow(
+                clippy::all, dead_code, unused_imports, unused_macros, unreachable_pub, rustdoc::all,
+                reason = "the file is tokio's"
+            )]
             #[path = $path]
             $visible mod $name;
         )*
@@ -29,6 +23,7 @@ macro_rules! tokio_files {
 }
 
 #[rustfmt::skip]
+#[allow(clippy::all, unused_macros, unused_imports, dead_code, reason = "the file is tokio's")]
 #[macro_use]
 #[doc(hidden)]
 #[path = "../../../target/tokio-source/src/macros/mod.rs"]
@@ -64,8 +59,6 @@ mod trace {
 
     pub(crate) async fn async_trace_leaf() {}
 }
-
-pub(crate) use std::os;
 
 #[cfg(feature = "macros")]
 pub use tokio_macros::{main, test};

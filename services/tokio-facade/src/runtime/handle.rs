@@ -53,7 +53,7 @@ impl Handle {
     /// guard is dropped.
     pub fn enter(&self) -> EnterGuard<'_> {
         let entered = Entered { depth: enter(self.clone()), thread: PhantomData };
-        EnterGuard { entered, handle: PhantomData }
+        EnterGuard { _entered: entered, handle: PhantomData }
     }
 
     /// That of a kernel: one thread.
@@ -122,7 +122,7 @@ fn leave(depth: usize) {
 #[derive(Debug)]
 #[must_use = "the context is left when the guard is dropped"]
 pub struct EnterGuard<'a> {
-    entered: Entered,
+    _entered: Entered,
     handle: PhantomData<&'a Handle>,
 }
 

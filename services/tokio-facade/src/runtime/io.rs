@@ -196,7 +196,7 @@ struct Waits {
     is_new: [Cell<bool>; 2],
     sides: [RefCell<Side>; 2],
     /// A duplicate of a descriptor. Closed after the waits.
-    descriptor: Option<Descriptor>,
+    _descriptor: Option<Descriptor>,
 }
 
 /// Closes a duplicate of a descriptor when dropped, which [`Bound`] does at home.
@@ -249,10 +249,10 @@ impl Registration {
             Some(Registered::Descriptor(socket)) => (socket, Kind::Descriptor),
             None => return Err(io::Error::other("the source did not register")),
         };
-        let descriptor = (kind == Kind::Descriptor).then(|| Descriptor(socket));
+        let _descriptor = (kind == Kind::Descriptor).then(|| Descriptor(socket));
         let is_new = [Cell::new(kind != Kind::Descriptor), Cell::new(kind != Kind::Descriptor)];
         let kind = Cell::new(kind);
-        let waits = Waits { kind, is_new, sides: Default::default(), descriptor };
+        let waits = Waits { kind, is_new, sides: Default::default(), _descriptor };
         Ok(Self { socket, waits: Bound::new(Box::new(waits)) })
     }
 

@@ -28,14 +28,13 @@ pub use super::names::{id, try_id, Id, JoinError};
 
 pub(crate) type Result<T> = std::result::Result<T, JoinError>;
 
-/// The line that spawned a task.
+/// For a field of tokio's files; the kernel's tasks know the lines that spawned them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SpawnLocation(pub(crate) &'static Location<'static>);
+pub(crate) struct SpawnLocation;
 
 impl SpawnLocation {
-    #[track_caller]
     pub(crate) fn capture() -> Self {
-        Self(Location::caller())
+        Self
     }
 }
 
