@@ -1,11 +1,10 @@
 //! The server: a room, and who is in it.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use pikake::net::{OwnedWriteHalf, TcpListener, TcpStream, interruption, serve};
+use pikake::net::{Ended, OwnedWriteHalf, TcpListener, TcpStream, interruption, serve};
 use pikake::spawn;
 use pikake::sync::broadcast::{self, RecvError};
 
@@ -19,7 +18,7 @@ const BACKLOG: usize = 256;
 type Room = broadcast::Sender<Rc<str>>;
 
 /// Serves until it is interrupted; then all guests are told, and it ends.
-pub(crate) async fn run(listener: TcpListener) -> io::Result<Infallible> {
+pub(crate) async fn run(listener: TcpListener) -> io::Result<Ended> {
     let (room, _) = broadcast::channel(BACKLOG);
     let attend = move |stream, _: SocketAddr| attend(stream, room.clone());
     serve(listener, MOST_GUESTS, attend).await

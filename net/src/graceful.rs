@@ -116,7 +116,7 @@ impl fmt::Debug for Closing {
     }
 }
 
-/// Why a server has ended.
+/// The reason why a server has ended. See [`serve`](crate::serve()) and [`serve_until`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Ended {
@@ -126,6 +126,16 @@ pub enum Ended {
     Interrupted(Interrupted),
     /// The listener was closed ([`Closed`]): no connection follows.
     Closed,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("the server was asked to end"),
+            Self::Interrupted(why) => write!(f, "the server was interrupted: {why}"),
+            Self::Closed => f.write_str("the server's listener was closed"),
+        }
+    }
 }
 
 /// A handler that still ran at a deadline.
@@ -354,7 +364,7 @@ where
     }
 }
 
-fn is_closed(error: &io::Error) -> bool {
+pub(crate) fn is_closed(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inside| inside.is::<Closed>())
 }
 

@@ -18,7 +18,6 @@
 //! (1) [`Handlers::fewer_than`]. (2) [`Listener::accept`]. (3) [`Handlers::start`]. (4) and (5)
 //! [`Handlers::pause`]. An interruption of any of these waits leads to [`Handlers::end`].
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -31,6 +30,8 @@ use std::time::Duration;
 use pikake_traps::{park, timeout_after};
 use rustix::io::Errno;
 
+use crate::error::interruption;
+use crate::graceful::{Ended, is_closed};
 use crate::handlers::{HANDLER_NAME, Handlers};
 use crate::replicas::Replicas;
 use crate::tcp::{TcpListener, TcpStream};
@@ -186,13 +187,13 @@ listen_through!(&L, Rc<L>);
 ///
 /// `serve` runs until one of these events:
 ///
-/// * *An interruption.* The listener is dropped, which closes it unless it is shared. All handlers
-///   are cancelled, and `serve` returns when they have ended. A
-///   second interruption aborts the remaining handlers: so
+/// * *An interruption*, as by a signal under `#[pikake::main(signals)]`. The listener is dropped,
+///   which closes it unless it is shared. All handlers are cancelled, and `serve` returns when they
+///   have ended. A second interruption aborts the remaining handlers: so
 ///   `timeout_after(longer, timeout_after(shorter, serve(..)))` gives the handlers the difference
 ///   of the two to clean up.
-/// * *A failure of the listener*, also because another task closed it. Handlers continue, and
-///   `serve` returns when the last one has ended. So closing the listener stops a server without
+/// * *The listener was closed* by another task, or has failed. Handlers continue, and `serve`
+///   returns when the last one has ended. So closing the listener stops a server without
 ///   interrupting requests.
 /// * *A drop.* Handlers are cancelled, without a wait for their end.
 ///
@@ -220,12 +221,13 @@ listen_through!(&L, Rc<L>);
 ///
 /// # Cancellation
 ///
-/// An interruption point; see above.
+/// An interruption point; see above. `serve` has done its work then, and returns the interruption
+/// in [`Ended`]; [`timeout_after`] around it reports `TimedOut` as always.
 ///
 /// # Errors
 ///
-/// The interruption ([`interruption`](crate::interruption) finds it), or the listener's error. It
-/// never returns `Ok`.
+/// The listener's error. An interruption and a closed listener are no errors, so a program that
+/// returns after `serve(..).await?` exits with the code 0 when a signal ends it.
 ///
 /// # Panics
 ///
@@ -234,7 +236,7 @@ pub fn serve<L, H, F>(
     listener: L,
     limit: usize,
     handler: H,
-) -> impl Future<Output = io::Result<Infallible>>
+) -> impl Future<Output = io::Result<Ended>>
 where
     L: Listener,
     L::Connection: 'static,
@@ -256,7 +258,12 @@ where
             }
         };
         drop(listener);
-        Err(handlers.end(error).await)
+        let error = handlers.end(error).await;
+        match interruption(&error) {
+            Some(why) => Ok(Ended::Interrupted(why.clone())),
+            None if is_closed(&error) => Ok(Ended::Closed),
+            None => Err(error),
+        }
     }
 }
 

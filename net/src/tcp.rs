@@ -230,7 +230,7 @@ impl TcpListener {
     ///     let served = kernel.spawn(|| async {
     ///         let listener = TcpListener::bind_shared("0.0.0.0:7000").await.unwrap();
     ///         let ended = serve(listener, 1000, |stream, _| async move { drop(stream) }).await;
-    ///         eprintln!("{}", ended.unwrap_err());
+    ///         println!("{}", ended.unwrap());
     ///     });
     /// }
     /// # }

@@ -1,7 +1,6 @@
 //! The accept loop: its limit, and its end by cancel, timeout, drop, or a closed listener.
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,8 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{join_all, select};
-use pikake::net::{TcpListener, TcpStream, UnixListener, UnixStream, interruption, serve};
-use pikake::traps::{Closed, WaitQueue, park};
+use pikake::net::{Ended, TcpListener, TcpStream, UnixListener, UnixStream, interruption, serve};
+use pikake::traps::{WaitQueue, park};
 use pikake::{Task, TimedOut, sleep, spawn, timeout_after, yield_now};
 
 use crate::support::scratch::Scratch;
@@ -71,7 +70,7 @@ async fn politely(stream: TcpStream, log: Log, count: Rc<Count>) {
 /// A server with one client that is being handled politely.
 async fn polite_server(
     log: &Log,
-) -> (TcpStream, impl Future<Output = io::Result<Infallible>> + use<>, Rc<Count>) {
+) -> (TcpStream, impl Future<Output = io::Result<Ended>> + use<>, Rc<Count>) {
     let (listener, address) = listen().await;
     let client = TcpStream::connect(address).await.unwrap();
     let count = Rc::new(Count::default());
@@ -150,15 +149,15 @@ async fn cancel_interrupts_the_handlers_and_waits_for_them() {
     let server = spawn({
         let log = log.clone();
         async move {
-            let error = server.await.unwrap_err();
+            let ended = server.await;
             log.add("server ended");
-            error
+            ended
         }
     });
     count.reaches(1).await;
     server.request_cancel("enough");
-    let error = server.await.unwrap();
-    assert_eq!(interruption(&error).and_then(|why| why.reason()), Some("enough"));
+    let Ok(Ended::Interrupted(why)) = server.await.unwrap() else { panic!("it was cancelled") };
+    assert_eq!(why.reason(), Some("enough"));
     assert_eq!(*log.0.borrow(), ["asked", "ended", "server ended"]);
     assert_eq!(&farewell(&client).await, b"bye");
 }
@@ -240,9 +239,9 @@ async fn closed_listener_lets_the_handlers_finish() {
                     log.add(if length == 1 { "served" } else { "cut off" });
                 }
             });
-            let error = served.await.unwrap_err();
+            let ended = served.await;
             log.add("server ended");
-            error
+            ended
         }
     });
     let client = TcpStream::connect(address).await.unwrap();
@@ -257,8 +256,7 @@ async fn closed_listener_lets_the_handlers_finish() {
     }
     assert!(!server.is_finished());
     client.write_all(b"x").await.unwrap();
-    let error = server.await.unwrap();
-    assert!(error.get_ref().is_some_and(|inside| inside.is::<Closed>()));
+    assert!(matches!(server.await.unwrap(), Ok(Ended::Closed)));
     assert_eq!(*log.0.borrow(), ["cut off", "served", "server ended"]);
 }
 

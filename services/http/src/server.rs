@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use pikake_net::{Listener, interruption};
+use pikake_net::{Ended, Listener};
 use pikake_traps::{Builder, Peers, TaskError};
 use tower_service::Service;
 
@@ -494,13 +494,12 @@ where
                     return Ok(Report { ended_by: Some(interrupted), ..gate.report() });
                 }
                 Some(Err(error)) => return Err(gate.report().because(io::Error::other(error))),
-                Some(Ok(Err(error))) => match interruption(&error) {
-                    Some(why) => {
-                        return Ok(Report { ended_by: Some(why.clone()), ..gate.report() });
-                    }
-                    None => return Err(gate.report().because(error)),
-                },
-                Some(Ok(Ok(never))) => match never {},
+                Some(Ok(Err(error))) => return Err(gate.report().because(error)),
+                Some(Ok(Ok(Ended::Interrupted(why)))) => {
+                    return Ok(Report { ended_by: Some(why), ..gate.report() });
+                }
+                // The listener was closed, and its connections have ended.
+                Some(Ok(Ok(_))) => return Ok(gate.report()),
             };
             gate.shut();
             if !gate.is_accepting() {

@@ -6,7 +6,6 @@
 //! ```
 
 use std::error::Error;
-use std::io;
 
 use pikake::net::{TcpListener, TcpStream, serve};
 use pikake::try_task_group;
@@ -25,14 +24,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("the page is at {}", listener.local_addr()?);
 
     let page = Page::default();
-    let running: io::Result<()> = try_task_group(async |tasks| {
-        tasks.spawn_named("checks", check_all(services, page.clone(), check));
-        serve(listener, MOST_CLIENTS, move |stream, _| send(page.clone(), stream)).await.map(drop)
+    let ended = try_task_group(async |tasks| {
+        tasks.spawn_daemon(check_all(services, page.clone(), check));
+        serve(listener, MOST_CLIENTS, move |stream, _| send(page.clone(), stream)).await
     })
-    .await;
-    if let Err(interrupted) = running {
-        println!("{interrupted}");
-    }
+    .await?;
+    println!("{ended}");
     Ok(())
 }
 

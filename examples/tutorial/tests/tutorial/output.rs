@@ -145,7 +145,7 @@ fn server() {
         ["127.0.0.1:0".to_owned(), format!("db={}", service()), format!("web={NOWHERE}")];
     let mut stage = Running::start("server", env!("CARGO_BIN_EXE_server"), &arguments);
     has_page(stage.address(), include_str!("../../output/server.txt"));
-    assert_eq!(stage.end(), "cancelled: SIGINT\n");
+    assert_eq!(stage.end(), "the server was interrupted: cancelled: SIGINT\n");
 }
 
 /// The files of a certificate for `localhost` and of its key, for the stage of this name.
