@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rustix::io::Errno;
 
 use crate::bytes::Room;
-use crate::log::EventKind;
+use crate::log::{EventKind, Loss};
 use crate::net::Net;
 use crate::ports::{Ports, Sharing};
 use crate::socket::{DEFAULT_BUFFER, Key, Kind, Readiness, Socket};
@@ -112,7 +112,7 @@ impl Net {
         let (now, to) = (self.now, SocketAddr::new(ip, to.port()));
         let copies = self.link_state(host, to_host).datagram(now, data.len());
         if copies.iter().all(Option::is_none) {
-            self.note(to_host, EventKind::Lost("a datagram", host));
+            self.note(to_host, EventKind::Lost("a datagram", host, Loss::Chance));
         }
         for at in copies.into_iter().flatten() {
             let data = data.to_vec();
@@ -133,7 +133,7 @@ impl Net {
     ) {
         let Ok((host, ..)) = self.route(from_host, to.ip()) else { return };
         if !self.is_open(from_host, host) {
-            return self.note(host, EventKind::Lost("a datagram", from_host));
+            return self.note(host, EventKind::Lost("a datagram", from_host, Loss::Cut));
         }
         let receiver = self.datagram_at(host, to);
         let receiver = receiver.filter(|key| match self.sockets.get(*key).map(|one| &one.kind) {
@@ -141,7 +141,7 @@ impl Net {
             _ => false,
         });
         let Some(receiver) = receiver else {
-            self.note(host, EventKind::Lost("a datagram", from_host));
+            self.note(host, EventKind::Lost("a datagram", from_host, Loss::Nobody));
             let now = self.now;
             let at = self.link_state(host, from_host).arrival(now, 0);
             return self.queue.push(at, PendingEvent::Unwanted(from));
@@ -149,7 +149,7 @@ impl Net {
         let length = data.len();
         let Some(datagram) = self.datagram_mut(receiver) else { return };
         if datagram.kept + length + DATAGRAM_OVERHEAD > DEFAULT_BUFFER {
-            return self.note(host, EventKind::Lost("a datagram", from_host));
+            return self.note(host, EventKind::Lost("a datagram", from_host, Loss::Full));
         }
         datagram.kept += length + DATAGRAM_OVERHEAD;
         datagram.inbox.push_back((data, source));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::log::EventKind;
+use crate::log::{EventKind, Loss};
 use crate::net::Net;
 use crate::ports::{Ports, Sharing};
 use crate::socket::{Key, Kind, Readiness, Socket};
@@ -79,18 +79,20 @@ impl Net {
             return;
         };
         let (host, remote) = (client.remote_host, client.local);
-        let is_reachable = self.is_open(from_host, host);
-        if !is_reachable || self.link_state(from_host, host).loses() {
-            return self.connect_again(from, to, tries, host);
+        if !self.is_open(from_host, host) {
+            return self.connect_again(from, to, tries, host, Loss::Cut);
+        }
+        if self.link_state(from_host, host).loses() {
+            return self.connect_again(from, to, tries, host, Loss::Chance);
         }
         let is_refused = self.nodes[host].refuses || self.link_state(from_host, host).refuses();
         let listener = if is_refused { None } else { self.listener_at(host, to) };
         let Some(listener) = listener else {
-            self.note(host, EventKind::Lost("connect", from_host));
+            self.note(host, EventKind::Lost("connect", from_host, Loss::Nobody));
             return self.refuse_segment(Some(from), &Segment::Accepted);
         };
         if self.listener_mut(listener).is_some_and(|listener| listener.is_full()) {
-            return self.connect_again(from, to, tries, host);
+            return self.connect_again(from, to, tries, host, Loss::Full);
         }
         self.note(host, EventKind::Packet("connect", from_host, 0));
         let mut stream = Stream::new(to, remote, from_host, State::HalfOpen(listener));
@@ -102,11 +104,9 @@ impl Net {
         self.transmit(key, Segment::Accepted);
     }
 
-    fn connect_again(&mut self, from: Key, to: SocketAddr, tries: u32, host: usize) {
-        self.note(
-            host,
-            EventKind::Lost("connect", self.sockets.get(from).map_or(host, |s| s.host)),
-        );
+    fn connect_again(&mut self, from: Key, to: SocketAddr, tries: u32, host: usize, why: Loss) {
+        let from_host = self.sockets.get(from).map_or(host, |socket| socket.host);
+        self.note(host, EventKind::Lost("connect", from_host, why));
         // `ConnectTimeout` ends the attempt; a later retry then finds no socket.
         let pause = FIRST_RETRY.saturating_mul(1 << tries.min(16));
         self.queue.push_after(

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -48,6 +49,33 @@ impl HostName {
     }
 }
 
+/// The reason why something did not reach its receiver.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Loss {
+    /// By the link's own chance of loss.
+    Chance,
+    /// No packets go between the two hosts.
+    Cut,
+    /// A segment before it is missing, so both are sent again.
+    Early,
+    /// Nobody receives at the address.
+    Nobody,
+    /// The receiver has no room for it.
+    Full,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chance => "lost by the link",
+            Self::Cut => "the link is cut",
+            Self::Early => "an earlier segment is missing",
+            Self::Nobody => "nobody receives there",
+            Self::Full => "the receiver has no room",
+        })
+    }
+}
+
 /// The kind of an event, with its data.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum EventKind {
@@ -60,8 +88,8 @@ pub(crate) enum EventKind {
     Packet(&'static str, usize, usize),
     /// A fault was applied.
     Fault(Rc<str>),
-    /// A segment, datagram or request to connect was lost: its kind and its sender's host.
-    Lost(&'static str, usize),
+    /// A segment, datagram or request to connect was lost: its kind, its sender's host, and why.
+    Lost(&'static str, usize, Loss),
     /// A closure on a helper thread ended.
     BlockingCall,
 }
@@ -92,7 +120,9 @@ impl LogEvent {
                 (5, [mix(MIX_START, name.as_bytes()), *from as u64, *length as u64])
             }
             EventKind::Fault(text) => (6, [mix(MIX_START, text.as_bytes()), 0, 0]),
-            EventKind::Lost(name, from) => (7, [mix(MIX_START, name.as_bytes()), *from as u64, 0]),
+            EventKind::Lost(name, from, why) => {
+                (7, [mix(MIX_START, name.as_bytes()), *from as u64, *why as u64])
+            }
             EventKind::BlockingCall => (8, [0; 3]),
         };
         let hash = mix(hash, &[kind]);
@@ -132,7 +162,9 @@ impl LogEvent {
                 format!("receives {kind} from {}, {length} bytes", name(*from))
             }
             EventKind::Fault(text) => return format!("{at:>14?}  * {text}"),
-            EventKind::Lost(kind, from) => format!("does not receive {kind} from {}", name(*from)),
+            EventKind::Lost(kind, from, why) => {
+                format!("does not receive {kind} from {}: {why}", name(*from))
+            }
             EventKind::BlockingCall => "a closure is done".to_owned(),
         };
         format!("{at:>14?}  {host}: {text}")

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::clock::nanos;
-use crate::log::EventKind;
+use crate::log::{EventKind, Loss};
 use crate::net::Net;
 use crate::socket::Key;
 use crate::stream::{State, Stream};
@@ -106,8 +106,10 @@ impl Net {
     ) {
         let receiver = self.stream(to).zip(number);
         let is_early = receiver.is_some_and(|(receiver, number)| number != receiver.arrived);
-        if !self.is_open(from_host, to_host) || is_early {
-            self.note(to_host, EventKind::Lost(segment.name(), from_host));
+        let is_open = self.is_open(from_host, to_host);
+        if !is_open || is_early {
+            let why = if is_open { Loss::Early } else { Loss::Cut };
+            self.note(to_host, EventKind::Lost(segment.name(), from_host, why));
             if let Some((from, number)) = from.zip(number) {
                 self.hold(from, number, segment);
             }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pikake::net::{TcpListener, TcpStream};
-use pikake::sim::{Cause, Failure, Runs, Schedule, Sim, always, sometimes};
+use pikake::net::{TcpListener, TcpStream, UdpSocket};
+use pikake::sim::{Cause, Failure, Network, Runs, Schedule, Sim, always, sometimes};
 use pikake::sync::Mutex;
 use pikake::task::Builder;
 use pikake::{TaskGroup, random, sleep, spawn, yield_now};
@@ -131,6 +131,34 @@ fn a_deadlock_is_told_when_the_time_is_over() {
     assert_eq!(failure.cause, Cause::TimeLimit(60 * SECOND));
     assert!(failure.waits.contains("deadlock: 2 tasks wait for each other"), "{failure}");
     assert!(failure.waits.contains("waits for tasks that may go on:"), "{failure}");
+}
+
+#[test]
+fn reports_say_why_a_datagram_did_not_arrive() {
+    let report = |port: u16, loss: f64| {
+        failure(|sim| {
+            let mut network = Network::default();
+            network.link.loss = loss;
+            sim.network(network).host("server", || async {
+                let socket = UdpSocket::bind("0.0.0.0:9").await.unwrap();
+                drop(socket.recv(&mut [0; 2]).await);
+            });
+            sim.client("client", move || async move {
+                let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+                socket.send_to(b"hi", ("server", port)).await.unwrap();
+                sleep(SECOND).await.unwrap();
+                Err::<(), _>("no answer")
+            });
+        })
+        .to_string()
+    };
+    let is_there = |report: &str, why: &str| {
+        report.contains(&format!("server: does not receive a datagram from client: {why}\n"))
+    };
+    let lost = report(9, 1.0);
+    assert!(is_there(&lost, "lost by the link"), "{lost}");
+    let unwanted = report(10, 0.0);
+    assert!(is_there(&unwanted, "nobody receives there"), "{unwanted}");
 }
 
 #[test]
