@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use crate::log::LogOptions;
 use crate::page::Token;
+use crate::stop::Stop;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 the job failed, 2 wrong command line, 3 the broker cannot be reached \
                           or refuses, 4 timed out, 5 any other error, 130 SIGINT, 143 SIGTERM";
@@ -397,7 +398,18 @@ pub(crate) struct TokenOption {
         env = "PIKAKE_HTTP_TOKEN",
         hide_env_values = true
     )]
-    pub(crate) value: Option<Token>,
+    value: Option<String>,
+}
+
+impl TokenOption {
+    /// The token that somebody has chosen. Read for a page only: a worker without one may have the
+    /// variable, too.
+    pub(crate) fn chosen(&self) -> Result<Option<Token>, Stop> {
+        let invalid = |why: String| {
+            Stop::usage(format!("invalid value for `--http-token` or PIKAKE_HTTP_TOKEN: {why}"))
+        };
+        self.value.as_deref().map(str::parse).transpose().map_err(invalid)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -452,6 +464,9 @@ pub(crate) struct SendOptions {
     /// How long all of this may take, the connection to the broker included
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
+    /// Sends a job that this program does not have
+    #[arg(long)]
+    pub(crate) unregistered: bool,
 }
 
 fn no_broker(_: &str) -> Result<String, &'static str> {

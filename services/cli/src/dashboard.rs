@@ -104,8 +104,9 @@ pub(crate) fn beside_worker(bound: Bound, app: App, readiness: Readiness) -> Can
 
 /// The command `dashboard`.
 pub(crate) async fn run(app: &App, options: DashboardOptions, output: Output) -> Result<(), Stop> {
+    let token = options.token.chosen()?;
     let app = attach_in_time(app).await?;
-    let bound = Bound::new(options.listen, options.token.value).await?;
+    let bound = Bound::new(options.listen, token).await?;
     let page = bound.page();
     output.answer(|| json!({ "address": page }), || page.clone())?;
     note("Ctrl-C ends the page. Keep the address to yourself: it admits everyone who has it.");

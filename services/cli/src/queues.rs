@@ -1,5 +1,6 @@
 //! `status` and `purge`: counts and removes the jobs of queues.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::rc::Rc;
@@ -76,8 +77,11 @@ pub(crate) async fn status(
 async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
     let broker = broker(app)?;
     let mut rows = Vec::new();
+    // Given names are a list, too.
+    let mut lists_queues = true;
     if queues.is_empty() {
         let known = broker.queues().await.map_err(|error| Stop::broker(app, error))?;
+        lists_queues = known.is_some();
         let known = known.unwrap_or_else(|| app.queues().into_keys().collect());
         let counts = broker.counts_of(&known).await.map_err(|error| Stop::broker(app, error))?;
         // The application has not declared a queue without counts yet.
@@ -91,6 +95,13 @@ async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
     }
     broker.probe().await.map_err(|error| Stop::broker(app, error))?;
     let state = broker.state();
+    // A blocked broker answers nothing after the probe.
+    if !lists_queues && state == OPEN {
+        let others: Vec<String> = other_queues(app, &rows).await?.into_iter().collect();
+        let counts = broker.counts_of(&others).await.map_err(|error| Stop::broker(app, error))?;
+        rows.extend(others.into_iter().zip(counts.into_iter().map(Result::ok)));
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
     let held = match state == OPEN {
         true => Held::ask(app, &mut rows).await?,
         // A broker that takes no messages takes no questions either.
@@ -116,6 +127,22 @@ async fn look(app: &App, queues: &[String]) -> Result<Look, Stop> {
         "running": held.running,
     });
     Ok(Look { json, text })
+}
+
+/// The queues that workers serve, and that are not among the rows.
+async fn other_queues(
+    app: &App,
+    rows: &[(String, Option<Counts>)],
+) -> Result<BTreeSet<String>, Stop> {
+    match app.control().workers().await {
+        Ok(workers) => {
+            let served = workers.into_iter().flat_map(|worker| worker.queues);
+            Ok(served.filter(|queue| rows.iter().all(|(shown, _)| shown != queue)).collect())
+        }
+        // Said when they are asked for their jobs.
+        Err(BrokerError::Refused(_)) => Ok(BTreeSet::new()),
+        Err(error) => Err(Stop::broker(app, error)),
+    }
 }
 
 /// What the workers say of the queues.

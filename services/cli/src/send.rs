@@ -7,11 +7,15 @@ use std::time::Duration;
 use pikake::jobs::{App, Call, JobError, OutcomeState};
 use pikake::{TimedOut, spawn, timeout_after};
 use serde_json::{Map, Value, json};
+use strsim::jaro_winkler;
 
 use crate::arguments::SendOptions;
 use crate::output::{Output, Spinner, note};
 use crate::result::{failed, revoked};
 use crate::stop::Stop;
+
+/// The likeness from which on a name may be a mistake for another one, as clap has it.
+const ALIKE: f64 = 0.8;
 
 /// How far the command has come, for an error at its time limit.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +36,9 @@ struct Progress {
 }
 
 pub(crate) async fn run(app: &App, options: SendOptions, output: Output) -> Result<(), Stop> {
+    if !options.unregistered {
+        check_name(app, &options.name)?;
+    }
     let sender = sender(app)?;
     let call = call(app, &sender, &options)?;
     let queue = options.queue.clone().unwrap_or_else(|| queue_of(app, &options.name));
@@ -110,6 +117,31 @@ fn late(progress: &Progress, limit: Duration, name: &str, queue: &str, output: O
         }
     };
     Stop::timed_out(why).abruptly()
+}
+
+/// Refuses the name of a job that the program does not have. A program without jobs, such as
+/// `pikake`, knows no names.
+fn check_name(app: &App, name: &str) -> Result<(), Stop> {
+    let known = app.job_names();
+    if known.is_empty() || app.definition(name).is_some() {
+        return Ok(());
+    }
+    let likely = known.iter().map(|job| (likeness(name, job), job));
+    let likely = likely.filter(|(likeness, _)| *likeness >= ALIKE);
+    let meant = match likely.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+        Some((_, job)) => format!("did you mean `{job}`?"),
+        None => format!("its jobs are: {}", known.join(", ")),
+    };
+    Err(Stop::usage(format!(
+        "this program has no job `{name}`; {meant}\n`--unregistered` sends a job that only another program has."
+    )))
+}
+
+/// How alike two names of jobs are, from 0 to 1. A job is often called by the last part of its
+/// name.
+fn likeness(name: &str, job: &str) -> f64 {
+    let last = job.rsplit(['.', ':']).next().unwrap_or(job);
+    jaro_winkler(name, job).max(jaro_winkler(name, last))
 }
 
 /// The application without its setup hook, schedules and jobs, which only its worker uses.

@@ -90,7 +90,7 @@ pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) ->
     });
     let _serving = match options.http {
         Some(address) => {
-            let bound = Bound::new(address, options.token.value).await?;
+            let bound = Bound::new(address, options.token.chosen()?).await?;
             let state = state.clone();
             let readiness = move || match (state.signals.get(), &*state.shutdown.borrow()) {
                 (0, Some(handle)) if !handle.has_begun() => Ok(()),

@@ -166,6 +166,10 @@ fn wrong_command_lines_are_refused() {
     wrong(&["status", "--broker", "nonsense"], &["`nonsense` is not a broker's URL", "sqlite://"]);
     wrong(&["status", "--broker", "pigeon://loft"], &["`pigeon://loft` is not a broker's URL"]);
     wrong(&["status", "--broker", "memory://"], &["inside one process"]);
+    let typo = place.run(&application(), &["send", "sqare", "12"]);
+    typo.failed(2, &["this program has no job `sqare`; did you mean `square`?", "--unregistered"]);
+    let unlike = place.run(&application(), &["send", "zzz"]);
+    unlike.failed(2, &["no job `zzz`; its jobs are: add, "]);
     let zero = place.run(&application(), &["worker", "--concurrency", "0"]);
     zero.failed(2, &["a number of at least 1"]);
     let mut nowhere = place.command(&pikake(), &["status"]);

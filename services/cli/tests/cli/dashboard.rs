@@ -192,7 +192,16 @@ fn worker_answers_probes() {
 fn short_tokens_are_refused() {
     let place = Place::new();
     let refused = place.run(&pikake(), &["dashboard", "--http-token", "secret"]);
-    refused.failed(2, &["a token has at least 16 letters"]);
+    refused.failed(2, &["--http-token", "a token has at least 16 letters"]);
+    let worker = |more: &[&str]| {
+        let mut command = place.command(&application(), &[&["worker"], more].concat());
+        command.env("PIKAKE_HTTP_TOKEN", "tok");
+        Running::start(command)
+    };
+    worker(&["--http", "127.0.0.1:0"]).end().failed(2, &["PIKAKE_HTTP_TOKEN"]);
+    // Without a page, nobody needs the token.
+    let mut without = worker(&[]);
+    without.until("the worker is ready");
 }
 
 #[test]

@@ -31,6 +31,9 @@ fn each_command_works_on_rabbitmq() {
 
     let worker = place.worker(&application(), &["worker", "--json"]);
     wait_for("the consumer", || place.counts("pikake")["consumers"] == 1);
+    let all = place.run(&pikake(), &["status", "--json"]).json();
+    let names = all["queues"].as_array().unwrap().iter().map(|queue| &queue["queue"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["greetings", "pikake", "spare"]);
     assert_eq!(place.pikake(&["send", "add", "2", "3", "--wait"]), "5");
     assert_eq!(
         place.run(&application(), &["send", "greet", "\"ann\"", "--wait"]).good(),

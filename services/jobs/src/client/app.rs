@@ -436,6 +436,11 @@ impl App {
         self.0.jobs.borrow().get(name).map(|job| job.definition)
     }
 
+    /// The names of the registered jobs, in order.
+    pub fn job_names(&self) -> Vec<String> {
+        self.0.jobs.borrow().keys().map(|name| (*name).to_owned()).collect()
+    }
+
     /// The queue of a job whose call names none: that of its definition, that of a route, or the
     /// default one.
     pub(crate) fn queue_of(&self, job: &str) -> String {
