@@ -101,6 +101,8 @@ const NAME_BYTES: usize = 48;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CurrentStep {
+    /// The number of the step. No two steps of a kernel have the same number.
+    pub number: u64,
     /// The task.
     pub task: TaskId,
     /// The first 48 bytes of the task's name; empty if it has none.
@@ -233,7 +235,7 @@ impl Pulse {
         let lasts = since.map(|since| Instant::now().saturating_duration_since(since));
         let Report { task, name, spawned_at, took: lasts, .. } =
             self.report(&step, lasts.unwrap_or_default())?;
-        Some(CurrentStep { task: TaskId(task), name, spawned_at, lasts })
+        Some(CurrentStep { number: step.number, task: TaskId(task), name, spawned_at, lasts })
     }
 
     /// A report on a step that an earlier look has found. `None` if the step is over by now.

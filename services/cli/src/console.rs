@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::lines::read_lines;
 use crate::arguments::LookCommand;
+use crate::functions::name_functions;
 use crate::output::{Output, Spinner, note};
 use crate::stop::Stop;
 
@@ -166,7 +167,8 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
         }
         LookCommand::Blocked(_) => {
             let kernels = ask(&mut client, &Request::Kernels)?.kernels;
-            let answer = Answer { kernels, ..ask(&mut client, &Request::Blocked)? };
+            let mut answer = Answer { kernels, ..ask(&mut client, &Request::Blocked)? };
+            name_functions(pid, &mut answer);
             output.answer(|| json!({ "blocked": answer.blocked }), || text::blocked(&answer))
         }
         LookCommand::Cancel(options) if options.terminates() => {
@@ -185,7 +187,7 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
             trace(client, seconds, perfetto.as_deref(), output)
         }
         LookCommand::Profile { seconds, html, .. } => {
-            profile(client, seconds, html.as_deref(), output)
+            profile(client, pid, seconds, html.as_deref(), output)
         }
         LookCommand::Top(_) if output.is_json() => {
             Err(Stop::usage("`top` needs a terminal; `ps --json` is for programs"))
@@ -289,19 +291,21 @@ fn write_trace(process: &Process, answer: &Answer, file: File) -> io::Result<()>
 
 fn profile(
     mut client: Client,
+    pid: u32,
     length: Duration,
     html: Option<&Path>,
     output: Output,
 ) -> Result<(), Stop> {
     let file = html.map(create).transpose()?;
     let (seconds, spinner) = record("profiling", length);
-    let answer = ask(&mut client, &Request::Profile { seconds })?;
+    let mut answer = ask(&mut client, &Request::Profile { seconds })?;
     drop(spinner);
+    name_functions(pid, &mut answer);
     let (Some(path), Some(file)) = (html, file) else {
         let json = || json!({ "profile": answer.profile, "samples": answer.samples });
         return output.answer(json, || text::profile(&answer));
     };
-    let Process { pid, program, .. } = client.process();
+    let program = &client.process().program;
     let title = format!("{program} ({pid}), {seconds} s");
     let samples = answer.samples.unwrap_or_default();
     let mut file = BufWriter::new(file);

@@ -87,6 +87,7 @@ mod control;
 mod dashboard;
 mod dead;
 mod exec;
+mod functions;
 mod log;
 mod output;
 mod page;

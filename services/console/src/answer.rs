@@ -66,7 +66,11 @@ impl Answer {
                 Part::Lost(kernel, count) => answer.lost.push((kernel, count)),
                 Part::Profile(rows) => answer.profile.extend(rows),
                 Part::Samples(samples) => match &mut answer.samples {
-                    Some(before) => before.stacks.extend(samples.stacks),
+                    Some(before) => {
+                        before.stacks.extend(samples.stacks);
+                        before.blocked.extend(samples.blocked);
+                        before.modules.extend(samples.modules);
+                    }
                     none => *none = Some(samples),
                 },
                 Part::Blocked(blocked) => answer.blocked.push(blocked),

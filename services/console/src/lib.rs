@@ -59,7 +59,8 @@
 //!   until its time is over, instead of being refused. A fork that lives on should close all
 //!   descriptors that it does not use.
 
-#![forbid(unsafe_code)]
+// Only the handler of a signal has any.
+#![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod answer;

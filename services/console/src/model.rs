@@ -353,16 +353,50 @@ pub struct ProfileRow {
     pub waits: Vec<(String, u64)>,
 }
 
-/// Stacks of a process by samples of its processor time.
+/// Stacks of a process by samples: of its processor time, and of the time that steps were blocked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Samples {
     /// The number of samples a second of processor time.
     pub frequency: u32,
-    /// Each stack with the number of its samples.
+    /// Each stack with the number of its samples of processor time.
     pub stacks: Vec<Stack>,
     /// The reason why there are no samples.
     #[serde(default)]
     pub none: Option<String>,
+    /// The stacks in which steps were blocked: the kernel's thread slept in the system.
+    #[serde(default)]
+    pub blocked: Vec<BlockedSteps>,
+    /// The programs and libraries that the addresses of the stacks are in.
+    #[serde(default)]
+    pub modules: Vec<Module>,
+}
+
+/// A stack in which steps of the same task were blocked.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BlockedSteps {
+    /// The name of the task; empty if it has none.
+    pub name: String,
+    /// The place where the task was spawned.
+    pub spawned_at: String,
+    /// The time that the steps were blocked so.
+    pub time: u64,
+    /// The stack of the kernel's thread, with the number of samples.
+    pub stack: Stack,
+}
+
+/// A program or a library that a process has in its memory.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Module {
+    /// The path of the file, as the process sees it.
+    pub path: String,
+    /// The build id, in hexadecimal digits, if the file has one.
+    pub build_id: Option<String>,
+    /// The address where the module begins.
+    pub begin: u64,
+    /// The first address behind the module.
+    pub end: u64,
+    /// The difference between an address in the process and that in the file.
+    pub bias: u64,
 }
 
 /// A stack of a thread.
@@ -370,10 +404,15 @@ pub struct Samples {
 pub struct Stack {
     /// The name of the thread.
     pub thread: String,
-    /// The functions, the outermost first, as `name (file:line)`.
+    /// The functions, the outermost first, as `name (file:line)`. If there are addresses: the
+    /// address in the file and the name of the file, as `0x1a2b (file)`.
     pub frames: Vec<String>,
     /// The number of samples.
     pub count: u64,
+    /// The addresses of the instructions in the process, the outermost first. A caller's is in its
+    /// call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<u64>,
 }
 
 /// A kernel that is in one step for too long.
@@ -392,4 +431,7 @@ pub struct Blocked {
     /// system's kernel.
     #[serde(default)]
     pub thread: Option<String>,
+    /// The programs and libraries that the addresses of the stack are in.
+    #[serde(default)]
+    pub modules: Vec<Module>,
 }

@@ -1,13 +1,13 @@
-//! A profile as a page of HTML: a table that sorts, and a flame graph of the samples.
+//! A profile as a page of HTML: a table that sorts, and flame graphs of the samples.
 //!
-//! The page is one file that loads nothing, so a browser shows it from a disk. The flame graph is a
+//! The page is one file that loads nothing, so a browser shows it from a disk. A flame graph is a
 //! set of boxes at fractions of the width: a script of a few lines widens the one that is clicked.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::model::{ProfileRow, Samples};
+use crate::model::{ProfileRow, Samples, Stack};
 
 /// The least part of the samples that a box stands for, in percent: a narrower one has no room on a
 /// screen.
@@ -46,10 +46,9 @@ for (const th of document.querySelectorAll('th')) th.firstChild.onclick = () => 
   const body = document.querySelector('tbody');
   body.append(...[...body.rows].sort((a, b) => down ? order(b, a) : order(a, b)));
 };
-const boxes = [...document.querySelectorAll('.flame div')];
-for (const chosen of boxes) chosen.onclick = () => {
+for (const flame of document.querySelectorAll('.flame')) for (const chosen of flame.children) chosen.onclick = () => {
   const [from, width] = [+chosen.dataset.x, +chosen.dataset.w];
-  for (const box of boxes) {
+  for (const box of flame.children) {
     const left = Math.max(+box.dataset.x, from), right = Math.min(+box.dataset.x + +box.dataset.w, from + width);
     box.hidden = right - left <= width * 1e-6;
     box.style.left = (left - from) / width * 100 + '%';
@@ -61,7 +60,7 @@ for (const chosen of boxes) chosen.onclick = () => {
 /// Writes a profile as one page of HTML that loads no other file.
 ///
 /// The rows are sorted by their time; a click on a column's title sorts by that column. A click on
-/// a box of the flame graph widens it.
+/// a box of a flame graph widens it. Blocked steps have a graph of their own.
 ///
 /// # Examples
 ///
@@ -90,7 +89,7 @@ pub fn write_page(
     writeln!(to, "<meta name=\"viewport\" content=\"width=device-width\">")?;
     writeln!(to, "<title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>")?;
     write_table(to, rows)?;
-    write_flame(to, samples)?;
+    write_samples(to, samples)?;
     writeln!(to, "<script>{SCRIPT}</script>\n</html>")
 }
 
@@ -135,23 +134,45 @@ fn write_table(to: &mut impl Write, rows: &[ProfileRow]) -> io::Result<()> {
     writeln!(to, "</tbody>\n</table>")
 }
 
-fn write_flame(to: &mut impl Write, samples: &Samples) -> io::Result<()> {
-    let root = Node::of(samples);
+fn write_samples(to: &mut impl Write, samples: &Samples) -> io::Result<()> {
     writeln!(to, "<h2>Processor time by function</h2>")?;
     if let Some(why) = &samples.none {
         return writeln!(to, "<p>No samples: {}.</p>", escape(why));
     }
+    let mut root = Node::default();
+    for stack in &samples.stacks {
+        root.add(format!("thread {}", stack.thread), stack, stack.count);
+    }
     if root.count == 0 {
-        return writeln!(to, "<p>No samples: the process used no processor time.</p>");
+        writeln!(to, "<p>No samples: the process used no processor time.</p>")?;
+    } else {
+        writeln!(
+            to,
+            "<p>{} samples, {} a second of processor time. The outermost function is at the top; wider is more time. \
+             Boxes of the program, of pikake, and of other libraries differ in colour.</p>",
+            root.count, samples.frequency
+        )?;
+        write_flame(to, &root, |count| format!("{count} samples"))?;
+    }
+    if samples.blocked.is_empty() {
+        return Ok(());
+    }
+    let mut root = Node::default();
+    for it in &samples.blocked {
+        root.add(format!("task {} of {}", it.name, it.spawned_at), &it.stack, it.time);
     }
     writeln!(
         to,
-        "<p>{} samples, {} a second of processor time. The outermost function is at the top; wider is more time. \
-         Boxes of the program, of pikake, and of other libraries differ in colour.</p>",
-        root.count, samples.frequency
+        "<h2>Blocked steps by function</h2>\n<p>For {}, the thread of a kernel slept in a step, and its other tasks \
+         had to wait. The outermost function is at the top; wider is more time.</p>",
+        time(root.count)
     )?;
+    write_flame(to, &root, time)
+}
+
+fn write_flame(to: &mut impl Write, root: &Node, amount: impl Fn(u64) -> String) -> io::Result<()> {
     let mut boxes = Vec::new();
-    root.write(&mut boxes, "all", 0, 0.0, root.count as f64)?;
+    root.write(&mut boxes, "all", 0, 0.0, root.count as f64, &amount)?;
     writeln!(to, "<div class=\"flame\" style=\"height:{}px\">", root.depth() * ROW)?;
     to.write_all(&boxes)?;
     writeln!(to, "</div>")
@@ -165,19 +186,15 @@ struct Node {
 }
 
 impl Node {
-    fn of(samples: &Samples) -> Self {
-        let mut root = Self::default();
-        for stack in &samples.stacks {
-            let thread = format!("thread {}", stack.thread);
-            let frames = stack.frames.iter().map(|frame| function(frame).to_owned());
-            let mut node = &mut root;
-            node.count += stack.count;
-            for name in std::iter::once(thread).chain(frames) {
-                node = node.callees.entry(name).or_default();
-                node.count += stack.count;
-            }
+    /// Adds a stack under a box with this name.
+    fn add(&mut self, under: String, stack: &Stack, count: u64) {
+        let frames = stack.frames.iter().map(|frame| function_of(frame).to_owned());
+        let mut node = self;
+        node.count += count;
+        for name in std::iter::once(under).chain(frames) {
+            node = node.callees.entry(name).or_default();
+            node.count += count;
         }
-        root
     }
 
     fn depth(&self) -> usize {
@@ -193,22 +210,23 @@ impl Node {
         depth: usize,
         left: f64,
         all: f64,
+        amount: &impl Fn(u64) -> String,
     ) -> io::Result<()> {
         let width = 100.0 * self.count as f64 / all;
         if width < NARROWEST {
             return Ok(());
         }
-        let (class, name, top, count) = (kind(name), escape(name), depth * ROW, self.count);
+        let (class, name, top, count) = (kind(name), escape(name), depth * ROW, amount(self.count));
         writeln!(
             to,
             "<div class=\"{class}\" style=\"left:{left:.4}%;width:{width:.4}%;top:{top}px\" data-x=\"{left:.4}\" \
-             data-w=\"{width:.4}\" title=\"{name}&#10;{count} samples, {width:.1} %\">{name}</div>"
+             data-w=\"{width:.4}\" title=\"{name}&#10;{count}, {width:.1} %\">{name}</div>"
         )?;
         let mut callees: Vec<_> = self.callees.iter().collect();
         callees.sort_by_key(|(_, node)| std::cmp::Reverse(node.count));
         let mut left = left;
         for (name, node) in callees {
-            node.write(to, name, depth + 1, left, all)?;
+            node.write(to, name, depth + 1, left, all, amount)?;
             left += 100.0 * node.count as f64 / all;
         }
         Ok(())
@@ -216,11 +234,17 @@ impl Node {
 }
 
 /// The function of a frame, `name (file:line)`: a function is one box, in whichever line it was.
-fn function(frame: &str) -> &str {
+pub(crate) fn function_of(frame: &str) -> &str {
     match frame.rsplit_once(" (") {
         Some((name, place)) if place.ends_with(')') => name,
         _ => frame,
     }
+}
+
+/// Whether a function belongs to the program or to a library of it, and neither to pikake nor to
+/// the standard library.
+pub(crate) fn is_own(frame: &str) -> bool {
+    kind(function_of(frame)) == "own"
 }
 
 /// The class of a box: whose function it is, by the first crate in its name. A name without a path

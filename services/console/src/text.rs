@@ -12,6 +12,7 @@ use crate::model::{
     Edge, Event, GoesOn, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples,
     Scope, Stack, State, Step, Task, TaskKey, Wait, What,
 };
+use crate::page::{function_of, is_own};
 
 /// The longest name of a task in a table, in characters.
 const NAME_WIDTH: usize = 32;
@@ -817,7 +818,7 @@ fn stack_lines(stack: &Stack) -> String {
 }
 
 /// The profile: a row for the tasks of each name and place of spawn, the busiest first, and the
-/// functions that most samples of processor time are in.
+/// functions that most samples of processor time are in, and in which steps were blocked.
 pub fn profile(answer: &Answer) -> String {
     let mut sorted: Vec<&ProfileRow> = answer.profile.iter().collect();
     sorted.sort_by_key(|row| (std::cmp::Reverse(row.busy), std::cmp::Reverse(row.steps)));
@@ -847,7 +848,7 @@ pub fn profile(answer: &Answer) -> String {
     let is_number = [false, true, true, true, true, true, false, false];
     let samples = match &answer.samples {
         Some(Samples { none: Some(why), .. }) => format!("\nno samples: {}\n", escaped(why)),
-        Some(samples) => functions(samples),
+        Some(samples) => functions(samples) + &blocked_steps(samples),
         None => String::new(),
     };
     table(&head, &is_number, &rows) + &samples
@@ -855,9 +856,6 @@ pub fn profile(answer: &Answer) -> String {
 
 /// The functions that most samples are in.
 fn functions(samples: &Samples) -> String {
-    if let Some(why) = &samples.none {
-        return format!("\nno samples of processor time: {}\n", escaped(why));
-    }
     let all: u64 = samples.stacks.iter().map(|stack| stack.count).sum();
     let mut counts: HashMap<&str, u64> = HashMap::new();
     for stack in &samples.stacks {
@@ -875,6 +873,52 @@ fn functions(samples: &Samples) -> String {
         .collect();
     let head = format!("{} of processor time, {} Hz", counted(all, "sample"), samples.frequency);
     format!("\n{head}\n{}", table(&["share", "samples", "function"], &[true, true, false], &rows))
+}
+
+/// The functions in which steps were blocked, that with the most time first. Empty if none was.
+fn blocked_steps(samples: &Samples) -> String {
+    if samples.blocked.is_empty() {
+        return String::new();
+    }
+    let mut sums: HashMap<(&str, &str, String), (u64, u64)> = HashMap::new();
+    for it in &samples.blocked {
+        let key = (it.name.as_str(), it.spawned_at.as_str(), blocking_function(&it.stack));
+        let (time, count) = sums.entry(key).or_default();
+        *time += it.time;
+        *count += it.stack.count;
+    }
+    let time: u64 = sums.values().map(|(time, _)| time).sum();
+    let count: u64 = sums.values().map(|(_, count)| count).sum();
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|(a, (x, _)), (b, (y, _))| y.cmp(x).then_with(|| a.cmp(b)));
+    let row = |((name, at, function), (time, count)): &((&str, &str, String), (u64, u64))| {
+        let name = if name.is_empty() { UNKNOWN.to_owned() } else { cut_middle(name, NAME_WIDTH) };
+        vec![
+            duration(*time),
+            count.to_string(),
+            name,
+            cut_beginning(&place(at), PLACE_WIDTH),
+            cut_middle(function, FUNCTION_WIDTH),
+        ]
+    };
+    let rows: Vec<Vec<String>> = sums.iter().take(FUNCTIONS).map(row).collect();
+    let head = ["blocked", "samples", "task", "spawned at", "function"];
+    format!(
+        "\nsteps were blocked for {}: {} of threads that slept in a step\n{}",
+        duration(time),
+        counted(count, "sample"),
+        table(&head, &[true, true, false, false, false], &rows)
+    )
+}
+
+/// The innermost function of the program or of its libraries, and the function that it blocked in:
+/// `app::work (src/main.rs:3), in clock_nanosleep`.
+fn blocking_function(stack: &Stack) -> String {
+    let Some(innermost) = stack.frames.last() else { return UNKNOWN.to_owned() };
+    match stack.frames.iter().rev().find(|frame| is_own(frame)) {
+        Some(own) if own != innermost => format!("{own}, in {}", function_of(innermost)),
+        _ => innermost.clone(),
+    }
 }
 
 fn percent(part: u64, all: u64) -> String {

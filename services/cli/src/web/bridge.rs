@@ -10,6 +10,8 @@ use pikake::console::model::Process;
 use pikake::console::protocol::Request;
 use serde::Serialize;
 
+use crate::functions::name_functions;
+
 /// An answer of the process.
 #[derive(Debug, Serialize)]
 pub(crate) struct Told {
@@ -35,7 +37,8 @@ impl Connected {
         let mut process = self.client.process().clone();
         let elapsed = u64::try_from(self.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
         process.age = process.age.saturating_add(elapsed);
-        let answer = Answer::of(parts).map_err(ClientError::Failed)?;
+        let mut answer = Answer::of(parts).map_err(ClientError::Failed)?;
+        name_functions(process.pid, &mut answer);
         Ok(Told { process, answer })
     }
 }

@@ -137,6 +137,42 @@ fn stuck_kernel_is_reported_and_the_console_answers() {
     assert_eq!((&this["program"], &this["tasks"]), (&"cli_hung".into(), &Value::Null));
 }
 
+/// The memory of a process in RAM by a field of its status, in KiB.
+fn memory(pid: &str, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("the field");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
+
+/// The program `pikake` finds the names of functions. The process only gives addresses.
+#[test]
+fn stacks_cost_the_process_next_to_no_memory() {
+    /// Of it, most are pages of the program's file.
+    const MOST: [(&str, u64); 2] = [("VmRSS:", 2_048), ("RssAnon:", 1_024)];
+    let hung = Hung::new("busy");
+    let pid = hung.pid();
+    wait_for("the watchdog", || hung.good(&["ps", &pid]).contains("is stuck: task 3 `search`"));
+    for command in ["tree", "waits", "stats"] {
+        hung.good(&[command, &pid]);
+    }
+    let before = MOST.map(|(field, _)| memory(&pid, field));
+    let check = |when: &str| {
+        for ((field, most), before) in MOST.iter().zip(before) {
+            let after = memory(&pid, field);
+            assert!(after < before + most, "{field} {before} KiB before, {after} KiB after {when}");
+        }
+    };
+    let blocked = hung.good(&["blocked", &pid]);
+    assert!(blocked.contains("cli_hung::is_prime"), "{blocked}");
+    check("`blocked`");
+    let profile = hung.good(&["profile", &pid, "--seconds", "5"]);
+    assert!(profile.contains("samples of processor time"), "{profile}");
+    check("`profile`");
+    let frames = hung.json(&["blocked", &pid])["blocked"][0]["stack"]["frames"].clone();
+    let is_named = |frame: &Value| frame.as_str().unwrap().starts_with("cli_hung::is_prime");
+    assert!(frames.as_array().unwrap().iter().any(is_named), "{frames}");
+}
+
 #[test]
 fn leaked_tasks_are_listed_and_ended() {
     let hung = Hung::new("leak");

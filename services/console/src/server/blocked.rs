@@ -13,9 +13,12 @@ pub(super) async fn blocked(server: &Server, to: &impl Sink) -> Result<(), Troub
     for (kernel, shown) in ping(server).await {
         let Some(step) = shown.stuck else { continue };
         let tid = kernel.tid();
-        let look = move || match tid {
-            Some(tid) => (stacks::doing(tid), stacks::of_thread(tid)),
-            None => (None, Err("the system does not number its threads".into())),
+        let look = move || {
+            let Some(tid) = tid else {
+                return (None, Err("the system does not number its threads".into()));
+            };
+            let stack = stacks::of_thread(tid).map(|stack| (stacks::modules_of(&stack), stack));
+            (stacks::doing(tid), stack)
         };
         let (thread, stack) = blocking(look).await.map_err(failed)?;
         // A stack that was taken after the step is no stack of the step.
@@ -23,11 +26,12 @@ pub(super) async fn blocked(server: &Server, to: &impl Sink) -> Result<(), Troub
         if is_over {
             continue;
         }
-        let (stack, no_stack) = match stack {
-            Ok(stack) => (Some(stack), None),
-            Err(why) => (None, Some(why)),
+        let (stack, modules, no_stack) = match stack {
+            Ok((modules, stack)) => (Some(stack), modules, None),
+            Err(why) => (None, Vec::new(), Some(why)),
         };
-        to.part(Part::Blocked(Blocked { kernel: shown.id, step, stack, no_stack, thread })).await?;
+        let blocked = Blocked { kernel: shown.id, step, stack, no_stack, thread, modules };
+        to.part(Part::Blocked(blocked)).await?;
     }
     Ok(())
 }

@@ -255,9 +255,19 @@ fn halves(part: Part) -> Option<(Part, Option<Part>)> {
         Part::Events(events) => second(events, Part::Events),
         Part::Names(names) => second(names, Part::Names),
         Part::Profile(rows) => second(rows, Part::Profile),
-        Part::Samples(Samples { frequency, stacks, none }) => second(stacks, |stacks| {
-            Part::Samples(Samples { frequency, stacks, none: none.clone() })
-        }),
+        Part::Samples(mut samples) => {
+            let mut rest = Samples { frequency: samples.frequency, ..Samples::default() };
+            if samples.stacks.len() > 1 {
+                rest.stacks = half(&mut samples.stacks);
+            } else if samples.blocked.len() > 1 {
+                rest.blocked = half(&mut samples.blocked);
+            } else if samples.modules.len() > 1 {
+                rest.modules = half(&mut samples.modules);
+            } else {
+                return None;
+            }
+            Some((Part::Samples(samples), Some(Part::Samples(rest))))
+        }
         _ => None,
     }
 }
@@ -266,7 +276,7 @@ fn halves(part: Part) -> Option<(Part, Option<Part>)> {
 mod tests {
     use super::*;
     use crate::answer::Answer;
-    use crate::model::{Edge, TaskKey};
+    use crate::model::{BlockedSteps, Edge, Module, Stack, TaskKey};
 
     /// The parts of a part, as long as it can be divided to this number of bytes.
     fn divided(part: Part, limit: usize) -> Vec<Part> {
@@ -302,10 +312,22 @@ mod tests {
         let parts = divided(Part::Graph(graph.clone()), 200);
         assert!(parts.len() > 50, "{}", parts.len());
         assert_eq!(Answer::of(parts).unwrap().graph, Some(graph));
-        let stack =
-            |count| crate::model::Stack { thread: "main".into(), frames: vec!["f".into()], count };
-        let samples = Samples { frequency: 99, stacks: (0..100).map(stack).collect(), none: None };
-        let parts = divided(Part::Samples(samples.clone()), 200);
+        let stack = |count| Stack {
+            thread: "main".into(),
+            frames: vec!["f".into()],
+            count,
+            addresses: Vec::new(),
+        };
+        let of_step = |number: u64| BlockedSteps { stack: stack(number), ..Default::default() };
+        let module = |begin| Module { begin, ..Default::default() };
+        let samples = Samples {
+            frequency: 99,
+            stacks: (0..100).map(stack).collect(),
+            none: None,
+            blocked: (0..100).map(of_step).collect(),
+            modules: (0..100).map(module).collect(),
+        };
+        let parts = divided(Part::Samples(samples.clone()), 400);
         assert!(parts.len() > 20, "{}", parts.len());
         assert_eq!(Answer::of(parts).unwrap().samples, Some(samples));
     }

@@ -1,4 +1,4 @@
-//! The profile of a time: the steps of tasks, and stacks by processor time.
+//! The profile of a time: the steps of tasks, and samples of stacks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,9 +24,10 @@ pub(super) async fn profile(
     length: Duration,
     to: &impl Sink,
 ) -> Result<(), Trouble> {
-    let sampler = blocking(Sampler::start).await.map_err(failed)?;
-    let began = Instant::now();
     let kernels = server.kernels();
+    let of_sampler = kernels.clone();
+    let sampler = blocking(move || Sampler::start(of_sampler)).await.map_err(failed)?;
+    let began = Instant::now();
     let profile = |kernel: KernelView| kernel.profile().map(|profile| (kernel, profile));
     let profiles: Vec<(KernelView, StepProfile)> =
         kernels.into_iter().filter_map(profile).collect();
@@ -45,9 +46,17 @@ pub(super) async fn profile(
         to.part(Part::Profile(rows.to_vec())).await?;
     }
     let finish = move || sampler.and_then(Sampler::finish);
-    let samples = blocking(finish).await.map_err(failed)?;
-    let none = |why| Samples { none: Some(why), ..Samples::default() };
-    to.part(Part::Samples(samples.unwrap_or_else(none))).await?;
+    match blocking(finish).await.map_err(failed)? {
+        Ok(parts) => {
+            for samples in parts {
+                to.part(Part::Samples(samples)).await?;
+            }
+        }
+        Err(why) => {
+            let none = Samples { none: Some(why), ..Samples::default() };
+            to.part(Part::Samples(none)).await?;
+        }
+    }
     Ok(())
 }
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use pikake::console::Console;
 use pikake::console::client::Client;
-use pikake::console::model::{Blocked, Event, ProfileRow, Samples, Stack, TaskName, What};
+use pikake::console::model::{
+    Blocked, BlockedSteps, Event, Module, ProfileRow, Samples, Stack, TaskName, What,
+};
 use pikake::console::protocol::{Part, Request};
 use pikake::console::trace::TraceWriter;
 use pikake::{sleep, spawn, task, yield_now};
@@ -124,15 +126,34 @@ fn blocked_in(test: &str, call: fn()) -> Option<Blocked> {
     }
 }
 
+/// The functions of a stack of a child, which is this program.
+fn functions(stack: &Stack) -> Vec<String> {
+    let program = std::env::current_exe().unwrap();
+    let file = program.file_name().unwrap().to_str().unwrap();
+    let symbols = addr2line::Loader::new(&program).unwrap();
+    let name = |frame: &String| {
+        let (at, of_file) = frame.split_once(' ').unwrap_or((frame, ""));
+        let at = u64::from_str_radix(at.strip_prefix("0x").unwrap(), 16).unwrap();
+        let symbol = (of_file == format!("({file})")).then(|| symbols.find_symbol(at));
+        let demangled = |name: &str| addr2line::demangle_auto(name.into(), None).into_owned();
+        symbol.flatten().map_or_else(|| frame.clone(), demangled)
+    };
+    assert_eq!(stack.addresses.len(), stack.frames.len());
+    stack.frames.iter().map(name).collect()
+}
+
 #[track_caller]
 fn check_blocked(blocked: &Blocked, function: &str) {
     assert_eq!(blocked.step.name, "blocks");
     assert!(blocked.step.spawned_at.contains("live.rs"), "{blocked:?}");
     let stack = blocked.stack.as_ref().unwrap_or_else(|| panic!("{blocked:?}"));
-    let at = |name: &str| stack.frames.iter().position(|frame| frame.contains(name));
-    let (outer, inner) = (at("blocked_in").unwrap(), at(function).unwrap());
-    assert!(outer < inner, "{:#?}", stack.frames);
-    assert!(stack.frames[inner].contains("live.rs:"), "{:#?}", stack.frames);
+    let names = functions(stack);
+    let at = |name: &str| names.iter().position(|frame| frame.contains(name));
+    let (outer, inner) = (at("blocked_in"), at(function));
+    assert!(outer.is_some() && outer < inner, "{names:#?}");
+    let of_stack =
+        |module: &Module| stack.addresses.iter().any(|at| module.begin <= *at && *at < module.end);
+    assert!(!blocked.modules.is_empty() && blocked.modules.iter().all(of_stack), "{blocked:?}");
 }
 
 #[test]
@@ -288,6 +309,8 @@ fn profile(parts: Vec<Part>) -> (Vec<ProfileRow>, Samples) {
             Part::Samples(more) => {
                 samples.stacks.extend(more.stacks);
                 samples.none = samples.none.or(more.none);
+                samples.blocked.extend(more.blocked);
+                samples.modules.extend(more.modules);
             }
             part => panic!("{part:?}"),
         }
@@ -358,12 +381,40 @@ fn a_profile_samples_the_stacks_of_what_uses_the_processor() {
     };
     assert_eq!(rows[0].name, "main", "{rows:?}");
     let works =
-        |stack: &&Stack| stack.frames.iter().any(|frame| frame.contains("works_for_a_while"));
+        |stack: &&Stack| functions(stack).iter().any(|name| name.contains("works_for_a_while"));
     let all: u64 = samples.stacks.iter().map(|stack| stack.count).sum();
     let in_work: u64 = samples.stacks.iter().filter(works).map(|stack| stack.count).sum();
     assert!(in_work * 2 > all, "{in_work} of {all}");
-    let stack = samples.stacks.iter().find(works).unwrap();
-    assert!(stack.frames.iter().all(|frame| !frame.contains("pprof")), "{:#?}", stack.frames);
+    let of_handler = |stack: &Stack| functions(stack).iter().any(|name| name.contains("by_signal"));
+    assert!(!samples.stacks.iter().any(of_handler), "{:#?}", samples.stacks);
+}
+
+#[inline(never)]
+fn sleeps_for_a_while() {
+    thread::sleep(Duration::from_millis(150));
+}
+
+/// The task waits as a task should, and now and then blocks the thread.
+#[test]
+fn a_profile_samples_the_steps_that_block_now_and_then() {
+    let test = "live::a_profile_samples_the_steps_that_block_now_and_then";
+    let main = || async {
+        ready();
+        loop {
+            sleep(Duration::from_millis(150)).await.unwrap();
+            sleeps_for_a_while();
+        }
+    };
+    let Some(mut program) = program(test, main) else { return };
+    let (_, samples) = profile(program.ask(&Request::Profile { seconds: 1.0 }));
+    let sleeps = |it: &&BlockedSteps| {
+        functions(&it.stack).iter().any(|name| name.contains("sleeps_for_a_while"))
+    };
+    let blocked = samples.blocked.iter().find(sleeps).unwrap_or_else(|| panic!("{samples:?}"));
+    assert_eq!(blocked.name, "main");
+    assert!(blocked.spawned_at.contains("live.rs"), "{blocked:?}");
+    let most = Duration::from_secs(1).as_nanos() as u64;
+    assert!(blocked.stack.count > 0 && blocked.time > 0 && blocked.time <= most, "{blocked:?}");
 }
 
 /// The step has neither begun nor ended in the profile.

@@ -1,6 +1,6 @@
 //! The page of a profile.
 
-use pikake::console::model::{ProfileRow, Samples, Stack};
+use pikake::console::model::{BlockedSteps, ProfileRow, Samples, Stack};
 use pikake::console::page::write_page;
 
 fn row(name: &str, place: &str, busy: u64) -> ProfileRow {
@@ -17,12 +17,13 @@ fn row(name: &str, place: &str, busy: u64) -> ProfileRow {
 
 fn stack(thread: &str, frames: &[&str], count: u64) -> Stack {
     let frames = frames.iter().map(|&frame| frame.to_owned()).collect();
-    Stack { thread: thread.to_owned(), frames, count }
+    Stack { thread: thread.to_owned(), frames, count, ..Stack::default() }
 }
 
 fn page(rows: &[ProfileRow], stacks: Vec<Stack>) -> String {
     let mut page = Vec::new();
-    write_page(&mut page, "a <b>", rows, &Samples { frequency: 99, stacks, none: None }).unwrap();
+    write_page(&mut page, "a <b>", rows, &Samples { frequency: 99, stacks, ..Samples::default() })
+        .unwrap();
     String::from_utf8(page).unwrap()
 }
 
@@ -78,6 +79,27 @@ fn a_function_is_one_box_in_all_its_lines() {
             part("other", "75.0000", "25.0000", 54, map, 1, "25.0"),
         ]
     );
+}
+
+#[test]
+fn blocked_steps_have_a_flame_of_their_own() {
+    let stack = stack("main", &["app::main", "read"], 7);
+    let blocked = BlockedSteps {
+        name: "writer".to_owned(),
+        spawned_at: "src/a.rs:1:1".to_owned(),
+        time: 1_500_000_000,
+        stack,
+    };
+    let samples = Samples { frequency: 99, blocked: vec![blocked], ..Samples::default() };
+    let mut page = Vec::new();
+    write_page(&mut page, "title", &[], &samples).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("the process used no processor time"), "{page}");
+    let names: Vec<&str> =
+        boxes(&page).iter().map(|line| line.split('"').nth(9).unwrap()).collect();
+    let expected = ["all", "task writer of src/a.rs:1:1", "app::main", "read"]
+        .map(|name| format!("{name}&#10;1.5s, 100.0 %"));
+    assert_eq!(names, expected);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use pikake_console::answer::Answer;
 use pikake_console::model::{
-    Blocked, Edge, Event, GoesOn, Graph, Kernel, KernelStats, PeerStats, Process, ProcessStats,
-    ProfileRow, Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
+    Blocked, BlockedSteps, Edge, Event, GoesOn, Graph, Kernel, KernelStats, PeerStats, Process,
+    ProcessStats, ProfileRow, Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
 };
 use pikake_console::protocol::Part;
 use pikake_console::text::{self, Ids, bytes, duration};
@@ -443,10 +443,21 @@ fn blocked_shows_the_stack_of_the_task() {
         "app::run (src/run.rs:7)",
         "parse (src/parse.rs:14)",
     ];
-    let stack =
-        Stack { thread: "main".to_owned(), frames: frames.map(str::to_owned).to_vec(), count: 1 };
+    let stack = Stack {
+        thread: "main".to_owned(),
+        frames: frames.map(str::to_owned).to_vec(),
+        count: 1,
+        addresses: Vec::new(),
+    };
     let thread = Some("running".to_owned());
-    let blocked = Blocked { kernel: 1, step: step(), stack: Some(stack), no_stack: None, thread };
+    let blocked = Blocked {
+        kernel: 1,
+        step: step(),
+        stack: Some(stack),
+        no_stack: None,
+        thread,
+        modules: Vec::new(),
+    };
     let no_stack = Some("there is no feature".to_owned());
     let unread = Blocked { stack: None, no_stack, thread: None, ..blocked.clone() };
     let answer =
@@ -480,11 +491,12 @@ fn profile_lists_the_busiest_first() {
         thread: "main".to_owned(),
         frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
         count,
+        ..Stack::default()
     };
     let stacks =
         vec![stack(&["main", "parse"], 2), stack(&["main"], 5), stack(&["run", "parse"], 4)];
     let rows = vec![row("", 250 * US, &[]), row("parser", 750 * US, &[("park", 1), ("sleep", 9)])];
-    let samples = Some(Samples { frequency: 99, stacks, none: None });
+    let samples = Some(Samples { frequency: 99, stacks, ..Samples::default() });
     let answer = Answer { profile: rows, samples, ..Answer::default() };
     let expected = "\
 name     share    busy  steps  longest  spawned  spawned at        waits
@@ -495,6 +507,34 @@ parser  75.0 %  750 µs     10   375 µs        2  src/main.rs:12:5  sleep 9, pa
  share  samples  function
 54.5 %        6  parse
 45.5 %        5  main
+";
+    assert_eq!(text::profile(&answer), expected);
+    let blocked = |time: u64, count: u64, function: &str| BlockedSteps {
+        name: "writer".to_owned(),
+        spawned_at: "src/main.rs:9:5".to_owned(),
+        time,
+        stack: stack(
+            &["std::main", function, "std::thread::sleep", "clock_nanosleep (nap.c:1)"],
+            count,
+        ),
+    };
+    let blocked = vec![
+        blocked(SECOND, 99, "app::write (src/main.rs:3)"),
+        blocked(10 * US, 1, "read"),
+        blocked(SECOND / 2, 49, "app::write (src/main.rs:3)"),
+    ];
+    let samples = Some(Samples { frequency: 99, blocked, ..Samples::default() });
+    let answer = Answer { samples, ..Answer::default() };
+    let expected = "\
+name  share  busy  steps  longest  spawned  spawned at  waits
+
+0 samples of processor time, 99 Hz
+share  samples  function
+
+steps were blocked for 1.5 s: 149 samples of threads that slept in a step
+blocked  samples  task    spawned at       function
+  1.5 s      148  writer  src/main.rs:9:5  app::write (src/main.rs:3), in clock_nanosleep
+  10 µs        1  writer  src/main.rs:9:5  clock_nanosleep (nap.c:1)
 ";
     assert_eq!(text::profile(&answer), expected);
     let none = Some("there is no feature".to_owned());

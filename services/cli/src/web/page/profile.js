@@ -1,4 +1,5 @@
-// The view of the profile: a table of the tasks by place of spawn, and a flame graph of the processor time.
+// The view of the profile: a table of the tasks by place of spawn, and a flame graph of the processor time and of the
+// steps that were blocked.
 
 import { get } from "./api.js";
 import { Head, byId, count, duration, el, plural, setText, svg } from "./dom.js";
@@ -51,12 +52,15 @@ async function record() {
     rows = answer.profile;
     total = seconds * 1e9;
     samples = answer.samples;
-    zoomed = samples?.stacks.length ? trunkOf(samples) : null;
+    tree = samples ? treeOf(samples) : null;
+    zoomed = tree?.value ? trunkOf(tree) : null;
     const taken = samples?.stacks.reduce((sum, { count }) => sum + count, 0) ?? 0;
+    const blocked = samples?.blocked?.reduce((sum, { time }) => sum + time, 0) ?? 0;
+    const blockedNote = blocked ? `; steps were blocked for ${duration(blocked)}` : "";
     setText(
       byId("profile-note"),
       samples && samples.none == null
-        ? `${plural(taken, "sample")} at ${count(samples.frequency)} a second of processor time, in ${seconds} s`
+        ? `${plural(taken, "sample")} at ${count(samples.frequency)} a second of processor time, in ${seconds} s${blockedNote}`
         : `recorded for ${seconds} s`,
     );
     showTable();
@@ -84,12 +88,15 @@ function showTable() {
   byId("profile-table").tBodies[0].replaceChildren(...made);
 }
 
-function treeOf({ stacks }) {
+// Samples of both kinds are about as frequent: a hundred a second.
+function treeOf({ stacks, blocked = [] }) {
   const root = { name: "all threads", value: 0, children: new Map(), parent: null };
-  for (const { thread, frames, count: value } of stacks) {
+  const all = stacks.map((stack) => [`thread ${stack.thread}`, stack]);
+  for (const { name, spawned_at: place, stack } of blocked) all.push([`blocked in task ${name || place}`, stack]);
+  for (const [under, { frames, count: value }] of all) {
     let node = root;
     root.value += value;
-    for (const name of [`thread ${thread}`, ...frames]) {
+    for (const name of [under, ...frames]) {
       if (!node.children.has(name)) node.children.set(name, { name, value: 0, children: new Map(), parent: node });
       node = node.children.get(name);
       node.value += value;
@@ -99,9 +106,8 @@ function treeOf({ stacks }) {
 }
 
 // Where the stacks part: the outermost functions are the same in all.
-function trunkOf(samples) {
-  tree = treeOf(samples);
-  let node = tree;
+function trunkOf(root) {
+  let node = root;
   while (node.children.size === 1) {
     const [only] = node.children.values();
     if (only.value < node.value) break;
@@ -119,7 +125,7 @@ function colour(name) {
 
 function draw() {
   const place = byId("flame");
-  if (!samples?.stacks.length) {
+  if (!tree?.value) {
     const why = samples?.none ?? "the process used next to no processor time";
     const text = rows.length ? `There are no samples: ${why}.` : "Nothing is recorded yet.";
     place.replaceChildren(el("p", { class: "empty" }, text));
