@@ -136,7 +136,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         is_real_time: bool,
     ) -> Self {
         let long_step = settings.long_step();
-        let pulse = Pulse::new(long_step.unwrap_or(Duration::MAX));
+        let pulse = Pulse::new(home.id(), long_step.unwrap_or(Duration::MAX));
         let watched = (is_real_time && long_step.is_some()).then(|| watch(&pulse));
         let times_steps = watched.is_none() || !observers.is_empty();
         let is_real = driver.system().is_ok();

@@ -68,7 +68,9 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pikake_time::Ticks;
-use pikake_traps::{Home, Peers, PlaceCell, TaskId};
+use pikake_traps::{
+    Home, KernelId, LongStep, LongStepStage, Peers, PlaceCell, TaskId, show_long_step,
+};
 
 use crate::threads::{
     AtomicBool, AtomicU64, Builder, Condvar, Instant, Mutex, MutexGuard, Ordering, sleep,
@@ -128,6 +130,7 @@ type Member = (Arc<Home>, Peers);
 
 /// The part of a kernel that the watchdog looks at. Only the kernel's thread writes here.
 pub(crate) struct Pulse {
+    kernel: KernelId,
     /// The number of the current step, or [`NO_STEP`].
     step: AtomicU64,
     /// The task that is stepped.
@@ -145,12 +148,13 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// The pulse of a kernel that is asleep, has this limit, and is not watched yet.
-    pub(crate) fn new(limit: Duration) -> Arc<Self> {
-        Self::of(&WATCHDOG, limit)
+    pub(crate) fn new(kernel: KernelId, limit: Duration) -> Arc<Self> {
+        Self::of(&WATCHDOG, kernel, limit)
     }
 
-    fn of(watchdog: &'static Watchdog, limit: Duration) -> Arc<Self> {
+    fn of(watchdog: &'static Watchdog, kernel: KernelId, limit: Duration) -> Arc<Self> {
         Arc::new(Self {
+            kernel,
             step: AtomicU64::new(NO_STEP),
             task: AtomicU64::new(0),
             place: PlaceCell::default(),
@@ -233,17 +237,18 @@ impl Pulse {
         let step = self.current()?;
         let since = lock(&self.watchdog.state).since(self, &step);
         let lasts = since.map(|since| Instant::now().saturating_duration_since(since));
-        let Report { task, name, spawned_at, took: lasts, .. } =
+        let LongStep { number, task, name, spawned_at, took: lasts, .. } =
             self.report(&step, lasts.unwrap_or_default())?;
-        Some(CurrentStep { number: step.number, task: TaskId(task), name, spawned_at, lasts })
+        Some(CurrentStep { number, task, name, spawned_at, lasts })
     }
 
     /// A report on a step that an earlier look has found. `None` if the step is over by now.
-    fn report(&self, step: &Step, took: Duration) -> Option<Report> {
-        let name = self.name.of(step.task);
-        let report = Report { task: step.task, name, spawned_at: step.place, took, is_over: false };
-        let number = self.step.load(Ordering::Relaxed);
-        (number == step.number).then_some(report)
+    fn report(&self, step: &Step, took: Duration) -> Option<LongStep> {
+        let &Step { number, task, place: spawned_at } = step;
+        let (kernel, name, task) = (self.kernel, self.name.of(task), TaskId(task));
+        let stage = LongStepStage::Lasts;
+        let report = LongStep { kernel, number, task, name, spawned_at, took, stage };
+        (self.step.load(Ordering::Relaxed) == number).then_some(report)
     }
 }
 
@@ -290,35 +295,47 @@ struct Step {
     place: &'static Location<'static>,
 }
 
-/// A report on a long step, or on the end of one.
+/// A long step, and whether the log says so.
 #[derive(Clone)]
 struct Report {
-    task: u64,
-    /// Empty if the task has none.
-    name: Box<str>,
-    spawned_at: &'static Location<'static>,
-    /// From the first look at the step on: at most one look less than the step took.
-    took: Duration,
-    is_over: bool,
+    step: LongStep,
+    is_logged: bool,
 }
 
 impl Report {
+    /// Shows the step to the watchers, and logs it.
     fn emit(&self) {
-        let Self { task, name, spawned_at, took, is_over } = self;
-        match is_over {
-            false => tracing::warn!(
-                task,
-                name = &**name,
-                %spawned_at,
-                ?took,
-                "a step takes long: the kernel's other tasks have to wait"
-            ),
-            true => tracing::warn!(
-                task,
-                name = &**name,
+        let LongStep { kernel, task, name, spawned_at, took, stage, .. } = &self.step;
+        let more = show_long_step(&self.step);
+        if !self.is_logged {
+            return;
+        }
+        let name = Some(&**name).filter(|name| !name.is_empty());
+        match stage {
+            LongStepStage::Over => tracing::warn!(
+                %kernel,
+                %task,
+                name,
                 %spawned_at,
                 ?took,
                 "a long step is over"
+            ),
+            LongStepStage::Found => tracing::warn!(
+                %kernel,
+                %task,
+                name,
+                %spawned_at,
+                ?took,
+                "a step takes long: the kernel's other tasks have to wait{}",
+                more.concat()
+            ),
+            _ => tracing::warn!(
+                %kernel,
+                %task,
+                name,
+                %spawned_at,
+                ?took,
+                "a step takes long: the kernel's other tasks have to wait"
             ),
         }
     }
@@ -331,8 +348,8 @@ struct Seen {
     since: Instant,
     /// The length at which the step is reported next.
     due: Duration,
-    /// The last report on the step, if the step is long.
-    report: Option<Report>,
+    /// The step as the last look has found it, if it is long.
+    report: Option<LongStep>,
 }
 
 /// A kernel on the list.
@@ -361,20 +378,29 @@ impl Entry {
         match (seen, current) {
             (Some(seen), Some(current)) if seen.step.number == current.number => {
                 let took = now.saturating_duration_since(seen.since);
-                if took < seen.due {
+                let is_logged = took >= seen.due;
+                let is_known = seen.report.is_some();
+                if !is_logged && !is_known {
                     return None;
                 }
-                let report = pulse.report(&seen.step, took)?;
-                let mut doubled = iter::successors(Some(seen.due), |due| due.checked_mul(2));
-                seen.due = doubled.find(|due| *due > took).unwrap_or(Duration::MAX);
-                seen.report.insert(report).clone().into()
+                let mut step = pulse.report(&seen.step, took)?;
+                if is_logged {
+                    let mut doubled = iter::successors(Some(seen.due), |due| due.checked_mul(2));
+                    seen.due = doubled.find(|due| *due > took).unwrap_or(Duration::MAX);
+                }
+                seen.report = Some(step.clone());
+                if !is_known {
+                    step.stage = LongStepStage::Found;
+                }
+                Some(Report { step, is_logged })
             }
             (seen, current) => {
                 let due = pulse.limit;
                 let found = current.map(|step| Seen { step, since: now, due, report: None });
                 let before = mem::replace(seen, found)?;
                 let took = now.saturating_duration_since(before.since);
-                before.report.map(|report| Report { took, is_over: true, ..report })
+                let step = LongStep { took, stage: LongStepStage::Over, ..before.report? };
+                Some(Report { step, is_logged: true })
             }
         }
     }
@@ -390,8 +416,8 @@ impl Entry {
         let batch = self.batch.insert(batch.unwrap_or_else(|| Batch::new(late_from, now)));
         let Some(Seen { step, since, .. }) = &self.seen else { return };
         let took = now.saturating_duration_since(*since);
-        if let Some(Report { task, name, spawned_at, took, .. }) = self.pulse.report(step, took) {
-            batch.add(FoundStep { task, name, spawned_at, took });
+        if let Some(LongStep { task, name, spawned_at, took, .. }) = self.pulse.report(step, took) {
+            batch.add(FoundStep { task: task.0, name, spawned_at, took });
         }
     }
 

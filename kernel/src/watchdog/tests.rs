@@ -5,7 +5,18 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pikake_traps::{Home, KernelId, LongStepStage};
+
 use super::{Pulse, Report, Watchdog, lock};
+
+fn is_over(report: &Report) -> bool {
+    report.step.stage == LongStepStage::Over
+}
+
+/// The id of a kernel.
+fn kernel() -> KernelId {
+    Home::open(|| ()).id()
+}
 
 /// A watchdog without a thread.
 fn watchdog() -> &'static Watchdog {
@@ -23,7 +34,7 @@ mod looks {
     use std::time::Instant;
 
     use pikake_time::Ticks;
-    use pikake_traps::{Home, KernelId, LocalHome, Peers};
+    use pikake_traps::{LocalHome, Peers};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -42,7 +53,8 @@ mod looks {
 
     /// A report: task, name, took, whether the step is over.
     fn fields(report: &Report) -> (u64, String, Duration, bool) {
-        (report.task, report.name.to_string(), report.took, report.is_over)
+        let step = &report.step;
+        (step.task.0, step.name.to_string(), step.took, is_over(report))
     }
 
     /// A watchdog that looks when a test says so.
@@ -54,14 +66,14 @@ mod looks {
         }
 
         fn kernel(&self, limit: Duration) -> Arc<Pulse> {
-            let pulse = Pulse::of(self.0, limit);
+            let pulse = Pulse::of(self.0, kernel(), limit);
             pulse.is_back();
             pulse
         }
 
         fn at(&self, time: u64) -> Vec<(u64, String, Duration, bool)> {
             let reports = lock(&self.0.state).look(self.1 + ms(time));
-            reports.iter().map(fields).collect()
+            reports.iter().filter(|report| report.is_logged).map(fields).collect()
         }
 
         fn watched(&self) -> usize {
@@ -258,7 +270,7 @@ mod looks {
             pulse.step_begins(step, step, place);
             looks.at(100 * step);
             let reports = lock(&looks.0.state).look(looks.1 + ms(100 * step + 60));
-            assert_eq!(reports[0].spawned_at, *place);
+            assert_eq!(reports[0].step.spawned_at, *place);
             pulse.step_is_over();
         }
     }
@@ -337,7 +349,8 @@ mod looks {
     fn reports_of(watchdog: &'static Watchdog) -> Receiver<Report> {
         let (sender, reports) = mpsc::channel();
         thread::spawn(move || {
-            while watchdog.next_look().0.into_iter().all(|report| sender.send(report).is_ok()) {}
+            let mut logged = |report: Report| !report.is_logged || sender.send(report).is_ok();
+            while watchdog.next_look().0.into_iter().all(&mut logged) {}
         });
         reports
     }
@@ -345,7 +358,7 @@ mod looks {
     #[test]
     fn a_step_is_reported_while_it_lasts() {
         let watchdog = watchdog();
-        let pulse = Pulse::of(watchdog, LIMIT);
+        let pulse = Pulse::of(watchdog, kernel(), LIMIT);
         let _watched = Watchdog::add(&pulse);
         let reports = reports_of(watchdog);
         pulse.is_back();
@@ -355,17 +368,18 @@ mod looks {
         for times in [1, 2, 4] {
             let report = reports.recv_timeout(TEST_LIMIT).unwrap();
             let passed = begin.elapsed();
-            assert!(!report.is_over && report.took >= LIMIT * times && passed >= report.took);
+            let step = &report.step;
+            assert!(!is_over(&report) && step.took >= LIMIT * times && passed >= step.took);
         }
         pulse.step_is_over();
         let over = iter::repeat_with(|| reports.recv_timeout(TEST_LIMIT).unwrap());
-        assert!(over.take(10).any(|report| report.is_over));
+        assert!(over.take(10).any(|report| is_over(&report)));
     }
 
     #[test]
     fn a_parked_watchdog_wakes() {
         let watchdog = watchdog();
-        let pulses = [Pulse::of(watchdog, LIMIT), Pulse::of(watchdog, LIMIT)];
+        let pulses = [Pulse::of(watchdog, kernel(), LIMIT), Pulse::of(watchdog, kernel(), LIMIT)];
         let _guards = pulses.each_ref().map(Watchdog::add);
         let reports = reports_of(watchdog);
         for step in 0..4 {
@@ -377,10 +391,10 @@ mod looks {
             let pulse = &pulses[step % 2];
             pulse.is_back();
             pulse.step_begins(step as u64, 1, Location::caller());
-            assert!(!reports.recv_timeout(TEST_LIMIT).unwrap().is_over);
+            assert!(!is_over(&reports.recv_timeout(TEST_LIMIT).unwrap()));
             pulse.step_is_over();
             pulse.sleeps();
-            while !reports.recv_timeout(TEST_LIMIT).unwrap().is_over {}
+            while !is_over(&reports.recv_timeout(TEST_LIMIT).unwrap()) {}
         }
     }
 
@@ -428,7 +442,7 @@ mod looks {
         let subscriber = PanicsOnce(AtomicBool::new(true), Mutex::new(sender));
         // A process has one watchdog thread and one global subscriber.
         tracing::subscriber::set_global_default(subscriber).unwrap();
-        let pulse = Pulse::new(LIMIT);
+        let pulse = Pulse::new(kernel(), LIMIT);
         let watched = watch(&pulse);
         pulse.is_back();
         pulse.show_name(7, "parser");
@@ -495,16 +509,20 @@ mod model {
         check(|| {
             let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
             let (sender, reports) = mpsc::channel();
-            let pulse = Pulse::of(watchdog, LIMIT);
+            let pulse = Pulse::of(watchdog, kernel(), LIMIT);
             let _watched = Watchdog::add(&pulse);
             let looks = look_until(watchdog, &ended, 1, sender);
             for step in 0..3 {
                 pulse.is_back();
                 pulse.step_begins(step, step, Location::caller());
-                while reports.recv().is_ok_and(|report| report.task != step || report.is_over) {}
+                while reports
+                    .recv()
+                    .is_ok_and(|report| report.step.task.0 != step || is_over(&report))
+                {
+                }
                 pulse.step_is_over();
                 pulse.sleeps();
-                while reports.recv().is_ok_and(|report| !report.is_over) {}
+                while reports.recv().is_ok_and(|report| !is_over(&report)) {}
             }
             pulse.is_back();
             ended.store(1, Ordering::SeqCst);
@@ -517,7 +535,7 @@ mod model {
         check(|| {
             let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
             let (sender, reports) = mpsc::channel();
-            let pulses = [0, 1].map(|_| Pulse::of(watchdog, LIMIT));
+            let pulses = [0, 1].map(|_| Pulse::of(watchdog, kernel(), LIMIT));
             let guards = pulses.each_ref().map(Watchdog::add);
             let looks = look_until(watchdog, &ended, 2, sender);
             let is_reported = [0, 1].map(|_| Arc::new(AtomicBool::new(false)));
@@ -542,8 +560,8 @@ mod model {
                 })
                 .collect();
             for report in reports {
-                is_reported[report.task as usize].store(true, Ordering::SeqCst);
-                threads[report.task as usize].thread().unpark();
+                is_reported[report.step.task.0 as usize].store(true, Ordering::SeqCst);
+                threads[report.step.task.0 as usize].thread().unpark();
             }
             looks.join().unwrap();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -555,7 +573,7 @@ mod model {
     fn no_report_mixes_two_steps() {
         check(|| {
             let watchdog = watchdog();
-            let pulse = Pulse::of(watchdog, LIMIT);
+            let pulse = Pulse::of(watchdog, kernel(), LIMIT);
             let _watched = Watchdog::add(&pulse);
             let looks = thread::spawn(|| {
                 let mut reports = Vec::new();
@@ -573,8 +591,8 @@ mod model {
                 pulse.step_is_over();
             }
             for report in looks.join().unwrap() {
-                assert_eq!(*report.name, *report.task.to_string());
-                assert_eq!(report.spawned_at, places[report.task as usize % 2]);
+                assert_eq!(*report.step.name, *report.step.task.to_string());
+                assert_eq!(report.step.spawned_at, places[report.step.task.0 as usize % 2]);
             }
         });
     }
@@ -584,14 +602,14 @@ mod model {
         check(|| {
             let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
             let (sender, reports) = mpsc::channel();
-            let awake = Pulse::of(watchdog, LIMIT);
+            let awake = Pulse::of(watchdog, kernel(), LIMIT);
             awake.is_back();
             let _watched = Watchdog::add(&awake);
             let looks = look_until(watchdog, &ended, 2, sender);
             let threads = [1, 2].map(|task| {
                 let ended = ended.clone();
                 thread::spawn(move || {
-                    let pulse = Pulse::of(watchdog, LIMIT);
+                    let pulse = Pulse::of(watchdog, kernel(), LIMIT);
                     pulse.is_back();
                     let watched = Watchdog::add(&pulse);
                     for step in 0..2 {
@@ -611,7 +629,7 @@ mod model {
             let rest = lock(&watchdog.state).look(Instant::now());
             let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
             for report in reports.into_iter().chain(rest) {
-                *ends.entry(report.task).or_default() += usize::from(report.is_over);
+                *ends.entry(report.step.task.0).or_default() += usize::from(is_over(&report));
             }
             assert!(ends.values().all(|ends| *ends == 1), "{ends:?}");
             assert_eq!(lock(&watchdog.state).entries.len(), 1, "the kernel that is awake");
