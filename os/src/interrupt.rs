@@ -83,13 +83,19 @@ impl Second {
     }
 }
 
+/// Whether the signal after the first one ends the process.
+pub(crate) fn second_ends_process() -> bool {
+    second().kernels > 0
+}
+
 /// Turns the first SIGINT or SIGTERM into an interruption of a kernel's main task.
 ///
 /// The current await of the main task returns [`Interrupted`](pikake_traps::Interrupted) with the
 /// reason `SIGINT` or `SIGTERM`, like a [cancel](pikake_traps::Task::request_cancel) of the task.
 /// So the main task can clean up. After its end the kernel shuts down as usual, so other tasks can
 /// clean up too. A second signal, of either kind, ends the process, even if
-/// [`Signals`](crate::signal::Signals) listens to it. One signal interrupts the main tasks of all
+/// [`Signals`](crate::signal::Signals) listens to it. A kernel that is in one step for long takes no
+/// signal; the log then says so, and what a second one does. One signal interrupts the main tasks of all
 /// kernels that called this.
 ///
 /// The guard that is returned restores the signals' default action on drop, unless other kernels or
@@ -117,6 +123,7 @@ impl Second {
 /// The system's error, if the handlers cannot be installed or the process is out of descriptors.
 pub fn interrupt_on_signals(kernel: &KernelHandle) -> io::Result<OnSignals> {
     let mut delivered = Delivered::new(&SIGNALS)?;
+    delivered.set_kernel(kernel.id());
     let (stop, listening) = (delivered.handle(), delivered.take_listening());
     second().add_kernel()?;
     let taken = Arc::new(AtomicI32::new(NONE));

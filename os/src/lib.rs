@@ -49,6 +49,8 @@ pub mod signal;
 #[cfg(feature = "signals")]
 mod signals;
 pub mod stdio;
+#[cfg(feature = "signals")]
+mod untaken;
 #[cfg(feature = "watch")]
 mod watch;
 

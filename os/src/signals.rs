@@ -12,11 +12,13 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use pikake_traps::{
-    About, AsAttempt, Attempt, Closed, KernelTrap, SocketTrap, kernel_trap_at, system,
+    About, AsAttempt, Attempt, Closed, KernelHandle, KernelId, KernelTrap, SocketTrap,
+    kernel_trap_at, system,
 };
 use signal_hook::consts::{FORBIDDEN, SIGINT};
 use signal_hook::iterator::backend::{Handle, SignalDelivery};
@@ -25,6 +27,7 @@ use signal_hook::low_level::signal_name;
 
 use crate::adopted::Adopted;
 use crate::default_action::{Listening, keep};
+use crate::untaken::Untaken;
 
 /// The highest number of a signal on any supported system.
 const MAX_SIGNAL: i32 = 64;
@@ -37,6 +40,7 @@ pub(crate) struct Delivered {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
     /// The end of the pipe for the kernel.
     awake: UnixStream,
+    untaken: Arc<Untaken>,
 }
 
 impl Delivered {
@@ -52,9 +56,15 @@ impl Delivered {
         let awake = read.try_clone()?;
         // In this order, a signal has its default action until it is delivered.
         keep(signals);
+        let untaken = Untaken::note(signals)?;
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, signals)?;
         let listening = Some(Listening::to(signals));
-        Ok(Self { listening, delivery, awake })
+        Ok(Self { listening, delivery, awake, untaken })
+    }
+
+    /// Sets the kernel that is to take the signals, before it does.
+    pub(crate) fn set_kernel(&self, kernel: KernelId) {
+        self.untaken.set_kernel(kernel);
     }
 
     /// The handle that ends the delivery from outside.
@@ -69,11 +79,12 @@ impl Delivered {
 
     /// Has the current kernel wait for the signals.
     pub(crate) fn adopt(self) -> io::Result<Signals> {
-        let Self { listening, delivery, awake } = self;
+        let Self { listening, delivery, awake, untaken } = self;
+        untaken.set_kernel(KernelHandle::current().id());
         let awake = Adopted::new(awake.into())?;
         let (handle, arrived) = (delivery.handle(), VecDeque::new());
         let place = Location::caller();
-        Ok(Signals { listening, delivery, handle, awake, arrived, wait: None, place })
+        Ok(Signals { listening, delivery, handle, awake, untaken, arrived, wait: None, place })
     }
 }
 
@@ -99,6 +110,7 @@ pub struct Signals {
     /// Closed when the delivery has ended.
     handle: Handle,
     awake: Adopted,
+    untaken: Arc<Untaken>,
     /// Signals that arrived and were not received yet.
     arrived: VecDeque<i32>,
     /// The wait of the stream, between its polls.
@@ -152,6 +164,7 @@ impl Signals {
     pub fn try_next(&mut self) -> Option<i32> {
         if self.arrived.is_empty() {
             self.arrived.extend(self.delivery.pending());
+            self.untaken.take();
         }
         self.arrived.pop_front()
     }

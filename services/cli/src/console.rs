@@ -168,6 +168,10 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
         LookCommand::Blocked(_) => {
             let kernels = ask(&mut client, &Request::Kernels)?.kernels;
             let mut answer = Answer { kernels, ..ask(&mut client, &Request::Blocked)? };
+            // A process of a version before keeps no long steps.
+            if let Ok(over) = ask(&mut client, &Request::LongSteps) {
+                answer.blocked.extend(over.blocked);
+            }
             name_functions(pid, &mut answer);
             output.answer(|| json!({ "blocked": answer.blocked }), || text::blocked(&answer))
         }

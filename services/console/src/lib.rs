@@ -68,6 +68,7 @@ pub mod client;
 mod crash;
 #[doc(hidden)]
 pub mod for_main;
+mod long_steps;
 pub mod metrics;
 pub mod model;
 mod observed;

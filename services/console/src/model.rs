@@ -415,7 +415,7 @@ pub struct Stack {
     pub addresses: Vec<u64>,
 }
 
-/// A kernel that is in one step for too long.
+/// A kernel that is in one step for too long, or was.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Blocked {
     /// The kernel.
@@ -434,4 +434,7 @@ pub struct Blocked {
     /// The programs and libraries that the addresses of the stack are in.
     #[serde(default)]
     pub modules: Vec<Module>,
+    /// The time since the step was over. `None`: the kernel is in the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ago: Option<u64>,
 }

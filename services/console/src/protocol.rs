@@ -76,6 +76,9 @@ pub enum Request {
     },
     /// The kernels that are in one step for too long: [`Part::Blocked`].
     Blocked,
+    /// The last long steps that are over, the latest first: [`Part::Blocked`]. A process of a
+    /// version before refuses this.
+    LongSteps,
     /// Times steps until the connection ends, so that tasks have `busy` and `longest`.
     Time,
 }
@@ -107,7 +110,7 @@ pub enum Part {
     Profile(Vec<ProfileRow>),
     /// Stacks by samples.
     Samples(Samples),
-    /// A kernel that is in one step for too long.
+    /// A kernel that is in one step for too long, or was.
     Blocked(Blocked),
     /// The answer is complete.
     Done,

@@ -28,6 +28,7 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGQUIT, SIGUSR1};
 use signal_hook::low_level::{pipe, unregister};
 
+use crate::long_steps;
 use crate::model::Process;
 use crate::observed::{Look, Pings, Times, nanoseconds};
 use crate::protocol::VERSION;
@@ -163,6 +164,7 @@ impl Builder {
 
     fn serve(self, socket: Option<(UnixListener, SocketFile)>) -> io::Result<Console> {
         record_steps();
+        long_steps::watch();
         let (listener, file) = socket.unzip();
         let (signals, registered) = self.signals.then(signals).transpose()?.unzip();
         let (sender, receiver) = mpsc::channel();

@@ -25,9 +25,7 @@ mod by_signal;
 #[path = "stacks/none.rs"]
 mod by_signal;
 
-#[allow(unused_imports, reason = "for reports that are made in the process")]
-pub(crate) use by_signal::names_in_process;
-pub(crate) use by_signal::{Sampler, modules_of, of_thread};
+pub(crate) use by_signal::{Sampler, modules_of, names_in_process, of_thread};
 
 /// Why there is no stack, for a client.
 pub(crate) type NoStack = String;

@@ -292,9 +292,13 @@ pub fn warnings(answer: &Answer) -> String {
 
 /// ``task 17 `worker`, spawned at src/main.rs:12:5, has been in one step for 3.2 s``.
 fn step_line(ids: Ids, step: &Step) -> String {
+    format!("{}, has been in one step for {}", step_task(ids, step), duration(step.lasts))
+}
+
+/// ``task 17 `worker`, spawned at src/main.rs:12:5``.
+fn step_task(ids: Ids, step: &Step) -> String {
     let task = numbered(&ids.show(step.task), &step.name);
-    let (at, lasts) = (place(&step.spawned_at), duration(step.lasts));
-    format!("task {task}, spawned at {at}, has been in one step for {lasts}")
+    format!("task {task}, spawned at {}", place(&step.spawned_at))
 }
 
 /// A table of processes, each with the number of its tasks if that is known.
@@ -774,13 +778,26 @@ fn event_line(names: &Names<'_>, event: &Event) -> String {
     format!("{at:>14}  {}: {what}", names.long(event.task))
 }
 
-/// The kernels that are in one step for too long, each with the stack of its thread.
+/// The kernels that are in one step for too long, and the last long steps that are over, each with
+/// the stack of the thread.
 pub fn blocked(answer: &Answer) -> String {
     let ids = Ids::of(&answer.kernels);
     let mut text = String::new();
+    if answer.blocked.iter().all(|blocked| blocked.ago.is_some()) {
+        text += "no kernel is in one step for too long\n";
+    }
     for blocked in &answer.blocked {
-        let step = step_line(ids, &blocked.step);
-        let _ = writeln!(text, "! kernel {} is stuck: {step}", blocked.kernel);
+        let _ = match blocked.ago {
+            None => {
+                let step = step_line(ids, &blocked.step);
+                writeln!(text, "! kernel {} is stuck: {step}", blocked.kernel)
+            }
+            Some(ago) => {
+                let task = step_task(ids, &blocked.step);
+                let (took, ago) = (duration(blocked.step.lasts), duration(ago));
+                writeln!(text, "\n{ago} ago, {task}, was in one step for {took}")
+            }
+        };
         if let Some(thread) = &blocked.thread {
             let _ = writeln!(text, "  its thread: {}", escaped(thread));
         }
@@ -792,27 +809,27 @@ pub fn blocked(answer: &Answer) -> String {
             (None, None) => {}
         }
     }
-    if answer.blocked.is_empty() {
-        text += "no kernel is in one step for too long\n";
-    }
     text
 }
 
-/// The functions of the task, without those of the kernel that polls it.
+/// The functions of the task, the innermost first, without those of the kernel that polls it.
+pub(crate) fn of_task(frames: &[String]) -> impl Iterator<Item = &str> {
+    frames.iter().rev().map(String::as_str).take_while(|frame| !frame.contains(POLL))
+}
+
+/// The functions of the task, and the number of those of the kernel that polls it.
 fn stack_lines(stack: &Stack) -> String {
     let thread = escaped(&stack.thread);
     let mut text = format!("  stack of thread `{thread}`, the innermost function first:\n");
     let all = stack.frames.len();
-    let of_task = stack.frames.iter().rev().position(|frame| frame.contains(POLL)).unwrap_or(all);
-    for frame in stack.frames.iter().rev().take(of_task) {
+    let mut shown = 0;
+    for frame in of_task(&stack.frames) {
         let _ = writeln!(text, "    {}", cut_middle(&escaped(frame), FUNCTION_WIDTH));
+        shown += 1;
     }
-    if of_task < all {
-        let _ = writeln!(
-            text,
-            "    … and {} of the kernel",
-            counted((all - of_task) as u64, "function")
-        );
+    if shown < all {
+        let _ =
+            writeln!(text, "    … and {} of the kernel", counted((all - shown) as u64, "function"));
     }
     text
 }

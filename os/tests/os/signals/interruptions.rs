@@ -32,6 +32,7 @@ fn child() {
         "polite" => drop(polite()),
         "stubborn" => stubborn(),
         "foreign" => foreign(),
+        "stuck" => stuck(),
         "as_usual" => as_usual(),
         "without_macro" => without_macro(),
         "two_kernels" => {
@@ -67,6 +68,15 @@ async fn stubborn() {
     let why = sleep(FOREVER).await.unwrap_err();
     eprintln!("main: {why}");
     sleep(FOREVER).await.unwrap();
+}
+
+/// Is in one step for ever.
+#[pikake::main(signals, name = "the stuck one")]
+async fn stuck() {
+    // The log to standard error begins after the first step.
+    yield_now().await.unwrap();
+    eprintln!("ready");
+    thread::sleep(FOREVER);
 }
 
 /// Waits for what nobody can interrupt.
@@ -168,6 +178,28 @@ fn second_signal_has_its_default_action() {
         let (reports, status) = program.end();
         assert_eq!((reports, status.signal()), (vec![], Some(second.as_raw())));
     }
+}
+
+#[test]
+fn signal_to_a_kernel_in_a_long_step_is_reported() {
+    let mut program = Program::start("stuck", 1);
+    program.signal(Signal::TERM);
+    let mut report = program.report();
+    while !report.contains("SIGTERM") {
+        assert!(report.contains("a step takes long"), "{report}");
+        report = program.report();
+    }
+    let parts = [
+        "SIGTERM waits for the end of a long step",
+        "a second SIGINT or SIGTERM ends the process at once",
+        "name=\"the stuck one\"",
+    ];
+    for part in parts {
+        assert!(report.contains(part), "{report}");
+    }
+    program.signal(Signal::INT);
+    let (_, status) = program.end();
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
 }
 
 /// The other tasks clean up first.

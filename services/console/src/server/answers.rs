@@ -13,7 +13,7 @@ use pikake_kernel::wait_graph::{self, GraphTask, GraphWait, WaitGraph};
 use pikake_traps::{Interrupted, Replied, TaskId, sleep};
 
 use super::Server;
-use super::blocked::blocked;
+use super::blocked::{blocked, long_steps};
 use super::profile::profile;
 use super::trace::trace;
 use crate::answer::Answer;
@@ -149,6 +149,7 @@ pub(super) async fn answer(
             profile(server, length, to).await
         }
         Request::Blocked => blocked(server, to).await,
+        Request::LongSteps => long_steps(to).await,
         // The connection's own.
         Request::Time => Ok(()),
     }

@@ -4,9 +4,18 @@ use pikake_traps::blocking;
 
 use super::Server;
 use super::answers::{Sink, Trouble, failed, ping};
+use crate::long_steps;
 use crate::model::Blocked;
 use crate::protocol::Part;
 use crate::stacks;
+
+/// Gives the last long steps that are over.
+pub(super) async fn long_steps(to: &impl Sink) -> Result<(), Trouble> {
+    for step in blocking(long_steps::over).await.map_err(failed)? {
+        to.part(Part::Blocked(step)).await?;
+    }
+    Ok(())
+}
 
 /// Gives the kernels that do not answer, since they are in a step.
 pub(super) async fn blocked(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
@@ -30,7 +39,8 @@ pub(super) async fn blocked(server: &Server, to: &impl Sink) -> Result<(), Troub
             Ok((modules, stack)) => (Some(stack), modules, None),
             Err(why) => (None, Vec::new(), Some(why)),
         };
-        let blocked = Blocked { kernel: shown.id, step, stack, no_stack, thread, modules };
+        let blocked =
+            Blocked { kernel: shown.id, step, stack, no_stack, thread, modules, ago: None };
         to.part(Part::Blocked(blocked)).await?;
     }
     Ok(())

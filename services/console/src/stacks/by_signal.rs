@@ -32,7 +32,6 @@ pub(crate) fn modules_of(stack: &Stack) -> Vec<Module> {
 /// files: without the inlined ones, and without lines. The address as text where there is no name.
 ///
 /// The tables are read in pieces, and nothing is kept.
-#[allow(dead_code, reason = "for reports that are made in the process")]
 pub(crate) fn names_in_process(stack: &Stack) -> Vec<String> {
     let names = modules::functions(&modules_of(stack), &stack.addresses);
     let name = |(address, frame): (&u64, &String)| names.get(address).unwrap_or(frame).clone();

@@ -18,7 +18,6 @@ pub(crate) fn modules_of(_: &Stack) -> Vec<Module> {
     Vec::new()
 }
 
-#[allow(dead_code, reason = "for reports that are made in the process")]
 pub(crate) fn names_in_process(stack: &Stack) -> Vec<String> {
     stack.frames.clone()
 }

@@ -394,6 +394,33 @@ fn sleeps_for_a_while() {
     thread::sleep(Duration::from_millis(150));
 }
 
+/// Nobody looks while the step lasts.
+#[test]
+fn long_steps_that_are_over_have_their_stacks() {
+    let test = "live::long_steps_that_are_over_have_their_stacks";
+    let main = || async {
+        ready();
+        sleeps_for_longer();
+        std::future::pending::<()>().await;
+    };
+    let Some(mut program) = program(test, main) else { return };
+    let blocked = loop {
+        match program.ask(&Request::LongSteps).as_slice() {
+            [] => {}
+            [Part::Blocked(blocked)] => break blocked.clone(),
+            parts => panic!("{parts:?}"),
+        }
+    };
+    let names = functions(blocked.stack.as_ref().unwrap_or_else(|| panic!("{blocked:?}")));
+    assert!(names.iter().any(|name| name.contains("sleeps_for_longer")), "{names:#?}");
+    assert!(blocked.ago.is_some() && blocked.step.name == "main", "{blocked:?}");
+}
+
+#[inline(never)]
+fn sleeps_for_longer() {
+    thread::sleep(Duration::from_secs(1));
+}
+
 /// The task waits as a task should, and now and then blocks the thread.
 #[test]
 fn a_profile_samples_the_steps_that_block_now_and_then() {

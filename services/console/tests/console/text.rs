@@ -457,6 +457,7 @@ fn blocked_shows_the_stack_of_the_task() {
         no_stack: None,
         thread,
         modules: Vec::new(),
+        ago: None,
     };
     let no_stack = Some("there is no feature".to_owned());
     let unread = Blocked { stack: None, no_stack, thread: None, ..blocked.clone() };
@@ -470,6 +471,15 @@ fn blocked_shows_the_stack_of_the_task() {
     app::run (src/run.rs:7)
     … and 2 functions of the kernel
 ! kernel 1 is stuck: task 17 `parser`, spawned at src/main.rs:12:5, has been in one step for 3.2 s
+  no stack: there is no feature
+";
+    assert_eq!(text::blocked(&answer), expected);
+    let over = Blocked { ago: Some(12 * SECOND), ..answer.blocked[1].clone() };
+    let answer = Answer { blocked: vec![over], ..answer };
+    let expected = "\
+no kernel is in one step for too long
+
+12 s ago, task 17 `parser`, spawned at src/main.rs:12:5, was in one step for 3.2 s
   no stack: there is no feature
 ";
     assert_eq!(text::blocked(&answer), expected);
