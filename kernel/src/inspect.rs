@@ -182,6 +182,11 @@ impl KernelView {
         self.0.ring.get().map(|ring| ring.read_from(number)).unwrap_or_default()
     }
 
+    /// The number of events that the kernel has recorded; zero if there is no recorder.
+    pub fn event_count(&self) -> u64 {
+        self.0.ring.get().map(|ring| ring.count()).unwrap_or_default()
+    }
+
     /// Begins a profile, which has the steps that the kernel [times](time_steps) from now on;
     /// `None` if the kernel does not record steps.
     ///

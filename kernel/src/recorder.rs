@@ -190,6 +190,11 @@ impl Ring {
         self.head.store(head + 1, Ordering::Release);
     }
 
+    /// The number of events so far. From any thread.
+    pub(crate) fn count(&self) -> u64 {
+        self.head.load(Ordering::Relaxed)
+    }
+
     /// The last events, at most `limit`, the oldest first. From any thread.
     pub(crate) fn read(&self, limit: usize) -> Vec<Event> {
         let head = self.head.load(Ordering::Acquire);

@@ -8,7 +8,6 @@
 //! the process before, gets no answer.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::future::pending;
@@ -30,7 +29,7 @@ use signal_hook::low_level::{pipe, unregister};
 
 use crate::long_steps;
 use crate::model::Process;
-use crate::observed::{Look, Pings, Times, nanoseconds};
+use crate::observed::{Pings, Times, nanoseconds};
 use crate::protocol::VERSION;
 use crate::socket_file::{SocketFile, listen};
 use crate::system::System;
@@ -39,10 +38,12 @@ mod accept;
 mod answers;
 mod blocked;
 mod connection;
+mod looks;
 mod profile;
 mod trace;
 
 use accept::Arrivals;
+use looks::Looks;
 
 /// The name of the thread. Linux shows fifteen bytes of a name.
 const THREAD: &str = "pikake-console";
@@ -263,6 +264,7 @@ async fn serve(server: Rc<Server>, arrivals: Option<Arrivals>, signals: Option<U
         };
         task::Builder::new().name("signals").spawn(dumps).detach();
     }
+    task::Builder::new().name("looks").spawn(looks::look_now_and_then(server.clone())).detach();
     if let Some(arrivals) = arrivals {
         let Err(error) = accept::accept_all(&server, &arrivals).await;
         if pikake_net::interruption(&error).is_none() {
@@ -307,8 +309,7 @@ struct Server {
     own: KernelId,
     began: Instant,
     system: RefCell<System>,
-    /// By the number of the kernel.
-    looks: RefCell<BTreeMap<u32, (Instant, Look)>>,
+    looks: Looks,
     pings: Pings,
     times: Times,
     clients: Cell<usize>,
@@ -325,7 +326,7 @@ impl Server {
             own,
             began: Instant::now(),
             system: RefCell::new(System::open()),
-            looks: RefCell::default(),
+            looks: Looks::default(),
             pings: Pings::new(),
             times: Times::default(),
             clients: Cell::new(0),
@@ -352,12 +353,10 @@ impl Server {
     fn kernels(&self) -> Vec<KernelView> {
         let mut kernels = kernels();
         kernels.retain(|kernel| kernel.id() != self.own);
-        let mut looks = self.looks.borrow_mut();
         let is_there = |id: u32| kernels.iter().any(|kernel| kernel.id().number() == id);
-        looks.retain(|id, _| is_there(*id));
+        self.looks.retain(is_there);
         self.pings.retain(is_there);
         self.times.retain(is_there);
-        drop(looks);
         kernels
     }
 }

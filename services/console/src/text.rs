@@ -282,12 +282,20 @@ pub fn warnings(answer: &Answer) -> String {
             None => "does not answer".to_owned(),
         };
         text += &match kernel.stale {
+            Some(_) if answer.tasks.iter().all(|task| is_stuck(kernel, task)) => {
+                "; its other tasks are not known\n".to_owned()
+            }
             Some(age) => format!("; its tasks are as they were {} ago\n", duration(age)),
             None if answer.tasks.iter().any(|task| task.id.kernel == kernel.id) => "\n".to_owned(),
             None => "; its tasks are not known\n".to_owned(),
         };
     }
     text
+}
+
+/// Whether the task is another kernel's, or the one that the kernel is stuck in.
+fn is_stuck(kernel: &Kernel, task: &Task) -> bool {
+    task.id.kernel != kernel.id || kernel.stuck.as_ref().is_some_and(|step| step.task == task.id)
 }
 
 /// ``task 17 `worker`, spawned at src/main.rs:12:5, has been in one step for 3.2 s``.
@@ -318,7 +326,7 @@ pub fn ps(answer: &Answer) -> String {
     let rows: Vec<Vec<String>> =
         answer.tasks.iter().map(|task| ps_row(ids, task).to_vec()).collect();
     let is_number = [true, false, false, false, true, true, true, false];
-    warnings(answer) + &table(&PS_HEAD, &is_number, &rows) + &totals(&answer.tasks)
+    warnings(answer) + &table(&PS_HEAD, &is_number, &rows) + &totals(answer)
 }
 
 /// The names of the columns of [`ps_row`].
@@ -357,7 +365,13 @@ pub fn ps_row(ids: Ids, task: &Task) -> [String; 8] {
 }
 
 /// `3 tasks: 1 ready, 2 waiting`.
-fn totals(tasks: &[Task]) -> String {
+fn totals(answer: &Answer) -> String {
+    let tasks = &answer.tasks;
+    let is_old = |kernel: &&Kernel| tasks.iter().any(|task| !is_stuck(kernel, task));
+    let old = answer.kernels.iter().filter(|kernel| kernel.stale.is_some()).find(is_old);
+    let age =
+        old.and_then(|kernel| kernel.stale).map(|age| format!(" as of {} ago", duration(age)));
+    let age = age.unwrap_or_default();
     let states = [State::New, State::Ready, State::Running, State::Waiting];
     let count_of = |state| tasks.iter().filter(|task| task.state == state).count();
     let parts = states.map(|state| (count_of(state), state_name(state)));
@@ -367,7 +381,7 @@ fn totals(tasks: &[Task]) -> String {
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
     let separator = if parts.is_empty() { "" } else { ": " };
-    format!("{}{separator}{}\n", counted(tasks.len() as u64, "task"), parts.join(", "))
+    format!("{}{age}{separator}{}\n", counted(tasks.len() as u64, "task"), parts.join(", "))
 }
 
 /// The tasks with their children, their waits, and the scopes around these.
@@ -532,9 +546,30 @@ pub fn where_(answer: &Answer) -> String {
 pub fn waits(answer: &Answer) -> String {
     let all = answer.graph.as_ref().map(|graph| graph_text(answer, graph)).unwrap_or_default();
     match all.as_str() {
-        "" => warnings(answer) + "no task waits for another one, as far as is known\n",
-        _ => warnings(answer) + &all,
+        "" => {
+            warnings(answer)
+                + &unknown_waits(answer)
+                + "no task waits for another one, as far as is known\n"
+        }
+        _ => warnings(answer) + &unknown_waits(answer) + &all,
     }
+}
+
+/// A line for each kernel that did not answer, and of whose tasks nobody has listed all waits
+/// before.
+fn unknown_waits(answer: &Answer) -> String {
+    let is_unknown = |kernel: &&Kernel| {
+        let tasks = answer.tasks.iter().filter(|task| task.id.kernel == kernel.id);
+        let mut waits = tasks.flat_map(|task| &task.waits);
+        kernel.stale.is_some() && waits.all(|wait| wait.about.is_none())
+    };
+    let line = |kernel: &Kernel| {
+        format!(
+            "! who waits for whom in kernel {} is not known: nobody has asked before; `ps` lists its tasks\n",
+            kernel.id
+        )
+    };
+    answer.kernels.iter().filter(is_unknown).map(line).collect()
 }
 
 /// A circle of waits.
@@ -951,5 +986,5 @@ pub fn dump(process: &Process, answer: &Answer) -> String {
     let (pid, age) = (process.pid, duration(process.age));
     let head = format!("pikake: {} (process {pid}, up {age})\n", escaped(&process.program));
     let graph = answer.graph.as_ref().map(|graph| graph_text(answer, graph)).unwrap_or_default();
-    head + &tree(answer) + &totals(&answer.tasks) + &graph
+    head + &tree(answer) + &totals(answer) + &graph
 }

@@ -19,9 +19,9 @@ use super::trace::trace;
 use crate::answer::Answer;
 use crate::model::{self, Edge, Graph, KernelStats, PeerStats, State, Step, Task, TaskKey};
 use crate::observed::{
-    self, ANSWER_WITHIN, INSPECTED_PAGE, Look, OWNERS_OF_WAIT, References, SeenTask, Silent,
-    TEXT_BYTES, WORK_WITHIN, ask, find, future_bytes, list, list_with_waits, look_at, look_at_all,
-    nanoseconds, shown as text_of,
+    self, ANSWER_WITHIN, INSPECTED_PAGE, OWNERS_OF_WAIT, References, SeenTask, Silent, TEXT_BYTES,
+    WORK_WITHIN, ask, find, future_bytes, list, list_with_waits, look_at, look_at_all, nanoseconds,
+    shown as text_of,
 };
 use crate::protocol::{Part, Request};
 use crate::text;
@@ -170,20 +170,25 @@ fn check_length(seconds: f64, longest: Duration) -> Result<Duration, Trouble> {
 
 /// Asks all kernels at once whether they answer.
 pub(super) async fn ping(server: &Server) -> Vec<(KernelView, model::Kernel)> {
+    ping_for(server, false).await
+}
+
+async fn ping_for(server: &Server, with_waits: bool) -> Vec<(KernelView, model::Kernel)> {
     let kernels = server.kernels();
     let asked: Vec<Replied<()>> = kernels.iter().map(|kernel| server.pings.ping(kernel)).collect();
     let began = Instant::now();
     let mut answered = Vec::new();
     for (kernel, asked) in kernels.into_iter().zip(asked) {
         let answer = observed::answer(asked, ANSWER_WITHIN.saturating_sub(began.elapsed())).await;
-        let shown = show(server, &kernel, answer.is_ok());
+        let shown = show(server, &kernel, answer.is_ok(), with_waits);
         answered.push((kernel, shown));
     }
     answered
 }
 
-/// A kernel for a client, and what the watchdog knows of it if it does not answer.
-fn show(server: &Server, kernel: &KernelView, answers: bool) -> model::Kernel {
+/// A kernel for a client, and what the watchdog knows of it if it does not answer. Its list is then
+/// the last one, or the last one with all waits.
+fn show(server: &Server, kernel: &KernelView, answers: bool, with_waits: bool) -> model::Kernel {
     let id = kernel.id().number();
     let mut shown = model::Kernel {
         id,
@@ -193,7 +198,7 @@ fn show(server: &Server, kernel: &KernelView, answers: bool) -> model::Kernel {
         stale: None,
     };
     if !answers {
-        let since = server.looks.borrow().get(&id).map_or(server.began, |(at, _)| *at);
+        let since = server.looks.last(id, with_waits).map_or(server.began, |listed| listed.at);
         shown.stale = Some(nanoseconds(since.elapsed()));
         shown.stuck = kernel.current_step().map(|step| Step {
             task: TaskKey { kernel: id, task: step.task.0 },
@@ -290,13 +295,19 @@ fn graph_of(graph: &WaitGraph<'_, TaskKey>) -> Graph {
 
 /// All tasks of all kernels.
 async fn tasks(server: &Server, mut detail: Detail<'_>, to: &impl Sink) -> Result<(), Trouble> {
-    for (kernel, shown) in ping(server).await {
+    let with_waits = !matches!(detail, Detail::Tasks);
+    for (kernel, shown) in ping_for(server, with_waits).await {
         let answers = shown.stale.is_none();
         let id = shown.id;
         let stuck = shown.stuck.clone();
         to.part(Part::Kernel(shown)).await?;
         if !answers {
-            earlier_tasks(server, id, stuck.as_ref(), to).await?;
+            let listed = server.looks.last(id, with_waits).map(|listed| listed.tasks);
+            let listed = listed.unwrap_or_default();
+            if let Detail::Graph(all) = &mut detail {
+                all.extend(listed.iter().map(|task| task.to_graph(id)));
+            }
+            earlier_tasks(&listed, id, stuck.as_ref(), to).await?;
             continue;
         }
         let mut look = Vec::new();
@@ -308,7 +319,7 @@ async fn tasks(server: &Server, mut detail: Detail<'_>, to: &impl Sink) -> Resul
             };
             let Ok(page) = page else {
                 // The kernel is stuck since the first look.
-                to.part(Part::Kernel(show(server, &kernel, false))).await?;
+                to.part(Part::Kernel(show(server, &kernel, false, with_waits))).await?;
                 break;
             };
             if let Detail::Graph(all) = &mut detail {
@@ -319,8 +330,7 @@ async fn tasks(server: &Server, mut detail: Detail<'_>, to: &impl Sink) -> Resul
             next = page.next;
         }
         if next.is_none() {
-            let look: Look = Rc::new(look);
-            server.looks.borrow_mut().insert(id, (Instant::now(), look));
+            server.looks.keep(id, Rc::new(look), with_waits);
         }
     }
     Ok(())
@@ -337,14 +347,12 @@ async fn send_tasks(kernel: u32, tasks: &[SeenTask], to: &impl Sink) -> Result<(
 /// The tasks of a kernel that does not answer: those of the last look, and the one that is being
 /// stepped.
 async fn earlier_tasks(
-    server: &Server,
+    look: &[SeenTask],
     kernel: u32,
     stuck: Option<&Step>,
     to: &impl Sink,
 ) -> Result<(), Trouble> {
-    let look = server.looks.borrow().get(&kernel).map(|(_, look)| look.clone());
-    let look = look.unwrap_or_default();
-    let mut running = stuck.map(|step| running(&look, step));
+    let mut running = stuck.map(|step| running(look, step));
     for tasks in look.chunks(TASKS_IN_FRAME) {
         let mut tasks: Vec<Task> = tasks.iter().map(|task| task.to_model(kernel)).collect();
         for task in &mut tasks {
@@ -391,8 +399,8 @@ async fn silent_task(
     task: TaskKey,
     to: &impl Sink,
 ) -> Result<(), Trouble> {
-    let shown = show(server, kernel, false);
-    let look = server.looks.borrow().get(&task.kernel).map(|(_, look)| look.clone());
+    let shown = show(server, kernel, false, true);
+    let look = server.looks.last(task.kernel, true).map(|listed| listed.tasks);
     let look = look.unwrap_or_default();
     let known = match &shown.stuck {
         Some(step) if step.task == task => Some(running(&look, step)),
@@ -444,7 +452,7 @@ async fn end(
         return refused(format!("the reason is too long: it may have {TEXT_BYTES} bytes"));
     }
     let kernel = kernel_of(server, task)?;
-    let silent = |Silent| Trouble::Failed(no_answer(&show(server, &kernel, false)));
+    let silent = |Silent| Trouble::Failed(no_answer(&show(server, &kernel, false, false)));
     let Some(mut found) = find(&server.pings, &kernel, TaskId(task.task)).await.map_err(silent)?
     else {
         return refused(no_such_task(task));
@@ -467,7 +475,7 @@ async fn end(
             to.part(Part::Ended(true, "ended, and so has its kernel".into())).await
         }
         Err(Silent) => {
-            let shown = show(server, &kernel, false);
+            let shown = show(server, &kernel, false, false);
             refused(match shown.stuck {
                 Some(_) => no_answer(&shown),
                 None => format!(
@@ -541,7 +549,7 @@ async fn stats(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
         };
         match stats {
             Ok(stats) => to.part(Part::Stats(stats)).await?,
-            Err(Silent) => to.part(Part::Kernel(show(server, &kernel, false))).await?,
+            Err(Silent) => to.part(Part::Kernel(show(server, &kernel, false, false))).await?,
         }
     }
     Ok(())

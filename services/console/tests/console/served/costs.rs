@@ -102,7 +102,8 @@ fn print_costs(test: &str, tasks: &str) {
     let mut program = Program::start(&format!("costs::{test}"));
     let mut client = program.client();
     let all = ask(&mut client, &Request::Tasks { waits: false }).tasks;
-    assert!(all.len() as u64 >= MANY, "{}", all.len());
+    // Some end, and their successors are not yet there, while the list is made.
+    assert!(all.len() as u64 >= MANY / 10 * 9, "{}", all.len());
     let victims: Vec<_> = all.iter().filter(|task| task.name == VICTIM).map(|it| it.id).collect();
     let requests = [
         ("ps, tree, top", Request::Tasks { waits: false }),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pikake::console::client::Client;
 use pikake::console::model::State;
 use pikake::console::protocol::{Part, Request, read_frame, write_frame};
+use pikake::console::text;
 use pikake::{Kernel, sleep, yield_now};
 
 use super::{
@@ -78,6 +79,31 @@ fn a_stuck_kernel_is_shown_by_its_last_look() {
     assert!(path.exists());
 }
 
+/// The console itself has looked, and knows the tasks and not all their waits.
+#[test]
+fn a_stuck_kernel_that_nobody_looked_at_has_a_list() {
+    if is_child("served::stuck::a_stuck_kernel_that_nobody_looked_at_has_a_list") {
+        return endless_step();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let program =
+        Program::start_by("stuck::a_stuck_kernel_that_nobody_looked_at_has_a_list", |child| {
+            child.env("PIKAKE_TEST_FILE", file.path());
+        });
+    // Longer than the console's pause between two looks.
+    std::thread::sleep(Duration::from_millis(2_500));
+    file.close().unwrap();
+    let mut client = program.client();
+    eventually(|| is_stuck(&mut client).then_some(()));
+    let answer = ask(&mut client, &Request::Waits);
+    assert_eq!(named(&answer, "endless").state, State::Running);
+    assert_eq!(named(&answer, "sleeper").waits[0].trap, "sleep");
+    let text = text::waits(&answer);
+    assert!(text.contains("who waits for whom in kernel"), "{text}");
+    let list = text::ps(&ask(&mut client, &Request::Tasks { waits: false }));
+    assert!(list.contains("3 tasks as of ") && list.contains(": 1 running, 2 waiting"), "{list}");
+}
+
 /// Without a look before, the step itself is all there is.
 #[test]
 fn a_kernel_stuck_from_the_start_shows_the_step() {
@@ -93,6 +119,8 @@ fn a_kernel_stuck_from_the_start_shows_the_step() {
     let answer = ask(&mut client, &Request::Tasks { waits: true });
     assert_eq!(answer.tasks.len(), 1, "{answer:?}");
     assert_eq!((named(&answer, "endless").state), State::Running);
+    let list = text::ps(&answer);
+    assert!(list.contains("its other tasks are not known"), "{list}");
 }
 
 /// Signals write a dump also while the kernel is stuck.

@@ -1,0 +1,129 @@
+//! The last lists of the kernels' tasks, for the time when a kernel does not answer.
+//!
+//! Each answer to a client leaves its list. Beside that, the console lists the tasks of small
+//! kernels itself now and then, without polling them, so that there is a list also if nobody has
+//! asked before. A kernel that has made no step since the last list is not asked.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pikake_kernel::inspect::KernelView;
+use pikake_traps::sleep;
+
+use super::Server;
+use crate::observed::{ANSWER_WITHIN, Look, Silent, answer, list};
+
+/// The pause before the first look.
+const FIRST: Duration = Duration::from_millis(50);
+
+/// The shortest pause between two looks.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// The pause between two looks at a process in which nothing happens.
+const IDLE: Duration = Duration::from_secs(8);
+
+/// The longest pause.
+const MOST: Duration = Duration::from_secs(60);
+
+/// The pause as a multiple of the time that a look takes: a thousandth of a processor.
+const RARER: u32 = 1_000;
+
+/// The tasks that the console lists by itself: their list takes a megabyte at most, as a rule.
+const TASKS: usize = 5_000;
+
+/// A list of a kernel's tasks.
+#[derive(Clone)]
+pub(super) struct Listed {
+    pub(super) at: Instant,
+    pub(super) tasks: Look,
+}
+
+/// The lists of the kernels, by number.
+#[derive(Default)]
+pub(super) struct Looks(RefCell<BTreeMap<u32, OfKernel>>);
+
+#[derive(Default)]
+struct OfKernel {
+    last: Option<Listed>,
+    /// The last list with all waits.
+    waits: Option<Listed>,
+    /// The number of the kernel's events at the last list of the console's own.
+    events: u64,
+}
+
+impl Looks {
+    /// Keeps a list of tasks, which has all waits or only the last one of each task.
+    pub(super) fn keep(&self, kernel: u32, tasks: Look, has_waits: bool) {
+        let mut looks = self.0.borrow_mut();
+        let of_kernel = looks.entry(kernel).or_default();
+        let listed = Listed { at: Instant::now(), tasks };
+        if has_waits {
+            of_kernel.waits = Some(listed.clone());
+        }
+        of_kernel.last = Some(listed);
+    }
+
+    /// The last list, or the last one with all waits if there is one.
+    pub(super) fn last(&self, kernel: u32, with_waits: bool) -> Option<Listed> {
+        let looks = self.0.borrow();
+        let of_kernel = looks.get(&kernel)?;
+        let waits = of_kernel.waits.clone().filter(|_| with_waits);
+        waits.or_else(|| of_kernel.last.clone())
+    }
+
+    /// Forgets the kernels with other numbers.
+    pub(super) fn retain(&self, is_there: impl Fn(u32) -> bool) {
+        self.0.borrow_mut().retain(|kernel, _| is_there(*kernel));
+    }
+
+    /// Whether the last list is as a new one would be, which has then the time of a new one.
+    fn is_current(&self, kernel: u32, events: u64) -> bool {
+        let mut looks = self.0.borrow_mut();
+        let of_kernel = looks.entry(kernel).or_default();
+        let is_current = of_kernel.last.is_some() && of_kernel.events == events;
+        of_kernel.events = events;
+        if let Some(last) = of_kernel.last.as_mut().filter(|_| is_current) {
+            last.at = Instant::now();
+        }
+        is_current
+    }
+}
+
+/// Lists the tasks of all kernels now and then, to the end of the console.
+pub(super) async fn look_now_and_then(server: Rc<Server>) {
+    let mut pause = FIRST;
+    while sleep(pause).await.is_ok() {
+        let began = Instant::now();
+        let mut is_idle = true;
+        for kernel in server.kernels() {
+            let id = kernel.id().number();
+            if server.looks.is_current(id, kernel.event_count()) {
+                continue;
+            }
+            is_idle = false;
+            if let Ok(Some(tasks)) = list_all(&server, &kernel).await {
+                server.looks.keep(id, tasks, false);
+            }
+        }
+        let least = if is_idle { (pause * 2).min(IDLE) } else { LEAST };
+        pause = (began.elapsed() * RARER).clamp(least, MOST);
+    }
+}
+
+/// Lists the tasks of a kernel. `None`: they are too many.
+async fn list_all(server: &Server, kernel: &KernelView) -> Result<Option<Look>, Silent> {
+    answer(server.pings.ping(kernel), ANSWER_WITHIN).await?;
+    let mut tasks = Vec::new();
+    let mut next = Some(0);
+    while let Some(index) = next {
+        let page = list(kernel, index).await?;
+        tasks.extend(page.tasks);
+        if tasks.len() > TASKS {
+            return Ok(None);
+        }
+        next = page.next;
+    }
+    Ok(Some(Rc::new(tasks)))
+}
