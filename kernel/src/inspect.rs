@@ -40,12 +40,12 @@
 //! ```
 
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use pikake_traps::inspect::record_current_kernel;
+use pikake_traps::inspect::{record_current_kernel, record_waits_of_current_kernel};
 use pikake_traps::{KernelHandle, KernelId};
 
 pub use pikake_traps::inspect::{
@@ -62,8 +62,11 @@ use crate::watchdog::Pulse;
 /// The kernels of the process that were built and not dropped, the oldest first.
 static KERNELS: Mutex<Vec<KernelView>> = Mutex::new(Vec::new());
 
-/// Whether kernels that are built from now on record steps.
-static RECORDS: AtomicBool = AtomicBool::new(false);
+/// What kernels that are built from now on record.
+static RECORDS: AtomicU8 = AtomicU8::new(NOTHING);
+const NOTHING: u8 = 0;
+const WAITS: u8 = 1;
+const STEPS: u8 = 2;
 
 fn list() -> MutexGuard<'static, Vec<KernelView>> {
     // No code that can panic runs under the lock, so the list behind a poisoned lock is whole.
@@ -86,18 +89,51 @@ fn kernels_of(process: u32) -> Vec<KernelView> {
 /// Makes every kernel of the process keep a flight recorder, for the rest of its life: those that
 /// are built from now on, and those that run already from their next turn on.
 pub fn record_steps() {
-    RECORDS.store(true, Ordering::Relaxed);
+    record(STEPS, record_current_kernel);
+}
+
+/// As [`record_steps`], but for steps after which the task is ready again, as after a yield: a step
+/// then costs hardly more than without a recorder. The figures of the tasks count no such steps
+/// either. After a call of [`record_steps`], all steps are recorded.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::kernel::inspect::{What, kernels, record_waits};
+/// use pikake::{sleep, yield_now};
+/// use std::time::Duration;
+///
+/// record_waits();
+/// # pikake::run(async {
+/// yield_now().await.unwrap();
+/// sleep(Duration::from_millis(1)).await.unwrap();
+/// let events = kernels()[0].events(usize::MAX);
+/// assert!(matches!(events[0].what, What::Spawned { .. }));
+/// let What::Stepped { wait: Some((trap, _)), .. } = events[1].what else { panic!() };
+/// assert_eq!((trap.name(), events.len()), ("sleep", 2));
+/// # });
+/// ```
+pub fn record_waits() {
+    record(WAITS, record_waits_of_current_kernel);
+}
+
+fn record(what: u8, there: fn()) {
+    RECORDS.fetch_max(what, Ordering::Relaxed);
     for kernel in kernels() {
         // A kernel that has ended by now needs no recorder.
-        let _ = kernel.handle().call_there(Box::new(record_current_kernel));
+        let _ = kernel.handle().call_there(Box::new(there));
     }
 }
 
-/// Whether a kernel that was just built, and listed, records steps.
-pub(crate) fn records_steps() -> bool {
-    // The lock of the list orders this after the store: either `record_steps` finds the kernel, or
-    // the kernel finds the flag.
-    RECORDS.load(Ordering::Relaxed)
+/// Whether a kernel that was just built, and listed, records, and if so, whether it records all
+/// steps.
+pub(crate) fn records() -> Option<bool> {
+    // The lock of the list orders this after the store: either `record` finds the kernel, or the
+    // kernel finds the value.
+    match RECORDS.load(Ordering::Relaxed) {
+        NOTHING => None,
+        what => Some(what == STEPS),
+    }
 }
 
 /// A kernel of the process, for other threads.

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
-use pikake_traps::inspect::Inspect;
 use pikake_traps::{
     About, Interrupted, KernelHandle, Local, LocalHome, Message, SeenScope, SeenWait, Start,
     TaskError, TaskId, TaskRef, TrapHandler, TrapKind, Waiter,
@@ -28,7 +27,7 @@ use pikake_traps::{
 
 use crate::builder::Settings;
 use crate::driver::{Driver, Event};
-use crate::inspect::{Listed, records_steps};
+use crate::inspect::{Listed, records};
 use crate::observe::Observer;
 use crate::pick::Pick;
 use crate::places::{Queues, Sockets, Timers};
@@ -181,8 +180,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             released: RefCell::default(),
             messages: RefCell::default(),
         };
-        if records_steps() {
-            machine.record_steps();
+        if let Some(all_steps) = records() {
+            machine.record(all_steps);
         }
         machine
     }

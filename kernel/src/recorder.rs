@@ -16,7 +16,7 @@
 //!
 //! On x86 each of these stores is a plain one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -251,6 +251,17 @@ struct Figures {
     since: Ticks,
 }
 
+impl Figures {
+    /// Adds the length of a step, if it was timed.
+    #[inline(always)]
+    fn add(&mut self, took: Option<u64>) {
+        if let Some(took) = took {
+            self.busy += took;
+            self.longest = self.longest.max(took);
+        }
+    }
+}
+
 /// A profile that a kernel adds its steps to, from
 /// [`KernelView::profile`](crate::inspect::KernelView::profile).
 ///
@@ -293,11 +304,22 @@ pub(crate) struct Recorder {
     tasks: RefCell<Vec<Figures>>,
     /// How late timers fired.
     lateness: Times,
+    /// Also steps after which the task is ready again are noted.
+    notes_all_steps: Cell<bool>,
 }
 
 impl Recorder {
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
-        Self { ring, tasks: RefCell::default(), lateness: Times::default() }
+        let (tasks, lateness) = (RefCell::default(), Times::default());
+        Self { ring, tasks, lateness, notes_all_steps: Cell::new(false) }
+    }
+
+    pub(crate) fn note_all_steps(&self) {
+        self.notes_all_steps.set(true);
+    }
+
+    pub(crate) fn notes_all_steps(&self) -> bool {
+        self.notes_all_steps.get()
     }
 
     pub(crate) fn spawned(&self, task: &TaskRef, at: Ticks) {
@@ -307,7 +329,7 @@ impl Recorder {
     }
 
     /// Notes a step, which may have ended the task. `took` is the length of a step that was timed,
-    /// in ticks.
+    /// in ticks. A look is no event: the task waits as before.
     #[inline(always)]
     pub(crate) fn stepped(&self, task: &TaskRef, at: Ticks, took: Option<u64>) {
         if let Some(took) = took {
@@ -318,20 +340,23 @@ impl Recorder {
             let exit = task.exit().unwrap_or(Exit::Dropped);
             return self.ended(task, exit, at, took);
         }
-        let is_look = task.was_looked_at();
+        if task.was_looked_at() {
+            return self.looked(task, took);
+        }
         self.change_figures(task, |figures| {
-            if !is_look {
-                figures.steps += 1;
-                figures.since = at;
-            }
-            if let Some(took) = took {
-                figures.busy += took;
-                figures.longest = figures.longest.max(took);
-            }
+            figures.steps += 1;
+            figures.since = at;
+            figures.add(took);
         });
         let (kind, place) = task.last_wait_parts();
         let what = Code::Stepped as u64 | u64::from(kind) << KIND_SHIFT | pack_took(took);
         self.ring.push(task.id(), at, what, place);
+    }
+
+    /// Notes a step that was but a look.
+    #[cold]
+    fn looked(&self, task: &TaskRef, took: Option<u64>) {
+        self.change_figures(task, |figures| figures.add(took));
     }
 
     /// Notes the end of a task.

@@ -144,3 +144,14 @@ pub fn time_steps(is_wanted: bool) {
 pub fn record_current_kernel() {
     with(|kernel| kernel.record_steps());
 }
+
+/// As [`record_current_kernel`], but for steps after which the task is ready again. A kernel that
+/// records all steps goes on to do so.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn record_waits_of_current_kernel() {
+    with(|kernel| kernel.record_waits());
+}

@@ -37,6 +37,10 @@ pub trait Inspect {
     /// Begins to record steps, for the rest of the kernel's life. A second call does nothing.
     fn record_steps(&self);
 
+    /// Makes the kernel record for the rest of its life, but for steps after which the task is
+    /// ready again. A kernel that records all steps goes on to do so.
+    fn record_waits(&self);
+
     /// The last events of a task in words, for the report of its crash; `None` if steps are not
     /// recorded.
     fn last_events(&self, task: TaskId) -> Option<String>;

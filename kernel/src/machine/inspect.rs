@@ -62,14 +62,11 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
     }
 
     fn record_steps(&self) {
-        let Some(listed) = &self.listed else { return };
-        self.recorder.get_or_init(|| {
-            let ring = Ring::new(self.read_clock(), self.clock.rate());
-            listed.show(ring.clone());
-            Recorder::new(ring)
-        });
-        self.shows_tasks.set(true);
-        self.end_pass();
+        self.record(true);
+    }
+
+    fn record_waits(&self) {
+        self.record(false);
     }
 
     fn last_events(&self, task: TaskId) -> Option<String> {
@@ -87,6 +84,21 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             offers_made: self.local.offers_made(),
             offers_taken: self.local.offers_taken(),
         }
+    }
+
+    /// Records all steps from now on, or those that end in a wait.
+    pub(super) fn record(&self, all_steps: bool) {
+        let Some(listed) = &self.listed else { return };
+        let recorder = self.recorder.get_or_init(|| {
+            let ring = Ring::new(self.read_clock(), self.clock.rate());
+            listed.show(ring.clone());
+            Recorder::new(ring)
+        });
+        if all_steps {
+            recorder.note_all_steps();
+        }
+        self.shows_tasks.set(true);
+        self.end_pass();
     }
 
     /// Makes the machine begin a new pass after the current step, so that steps are recorded or

@@ -16,6 +16,8 @@ pub(super) enum Showing<'a> {
     ToWatchdog,
     /// To the recorder as well.
     ToRecorder(&'a Recorder),
+    /// To the recorder as well, unless the task is ready again.
+    WaitsToRecorder,
     /// To observers and to the recorder, with the time that the step took.
     Timed,
 }
@@ -38,7 +40,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(super) fn showing(&self) -> Showing<'_> {
         match self.recorder.get() {
             _ if self.pace.times_steps() => Showing::Timed,
-            Some(recorder) => Showing::ToRecorder(recorder),
+            Some(recorder) if recorder.notes_all_steps() => Showing::ToRecorder(recorder),
+            Some(_) => Showing::WaitsToRecorder,
             None => Showing::ToWatchdog,
         }
     }
@@ -57,14 +60,34 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 let at = self.pace.last_reading();
                 self.step_in_pulse(task, |task| recorder.stepped(task, at, None))
             }
+            Showing::WaitsToRecorder => {
+                self.pulse_begins(&task);
+                let left = self.local.step_and_show_stop(task, |task| self.show_stop(task));
+                self.pulse.step_is_over();
+                left
+            }
             Showing::Timed => self.step_timed(task, false),
+        }
+    }
+
+    /// Shows the watchdog that a step begins.
+    #[inline(always)]
+    fn pulse_begins(&self, task: &TaskRef) {
+        self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
+    }
+
+    /// Shows a step to the recorder that was not timed, and that ends the task or ends in a wait.
+    #[inline(never)]
+    fn show_stop(&self, task: &TaskRef) {
+        if let Some(recorder) = self.recorder.get() {
+            recorder.stepped(task, self.pace.last_reading(), None);
         }
     }
 
     /// Steps a task, shows the step to the watchdog, and then the task to `show`.
     #[inline(always)]
     fn step_in_pulse(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
+        self.pulse_begins(&task);
         let left = self.local.step_and_show(task, show);
         self.pulse.step_is_over();
         left
@@ -78,6 +101,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             Showing::ToRecorder(recorder) => {
                 let at = self.pace.last_reading();
                 self.local.step_and_show(task, |task| recorder.stepped(task, at, None))
+            }
+            Showing::WaitsToRecorder => {
+                self.local.step_and_show_stop(task, |task| self.show_stop(task))
             }
             Showing::Timed => self.step_timed(task, true),
         }

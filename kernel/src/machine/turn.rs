@@ -173,8 +173,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     #[inline]
     fn run_ready(&self, steps: u64) {
         match self.showing() {
-            // The loop for this case is compiled on its own.
+            // The loop for each of these cases is compiled on its own.
             Showing::ToWatchdog => self.run_ready_and_show(steps, Showing::ToWatchdog),
+            Showing::WaitsToRecorder => self.run_ready_and_show(steps, Showing::WaitsToRecorder),
             showing => self.run_ready_and_show(steps, showing),
         }
     }

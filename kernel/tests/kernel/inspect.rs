@@ -19,9 +19,11 @@ use pikake::kernel::inspect::{
 use pikake::kernel::{Builder, Pick};
 use pikake::sync::Semaphore;
 use pikake::time::ManualClock;
-use pikake::traps::inspect::record_current_kernel;
-use pikake::traps::{Exit, KernelId, SeenThing, TaskId, TaskMark, try_current};
-use pikake::{Kernel, KernelHandle, Task, current, sleep, spawn, task, timeout_after, yield_now};
+use pikake::traps::inspect::{record_current_kernel, record_waits_of_current_kernel};
+use pikake::traps::{Exit, KernelId, SeenThing, TaskId, TaskMark, TaskRef, try_current};
+use pikake::{
+    Kernel, KernelHandle, Task, current, shield, sleep, spawn, task, timeout_after, yield_now,
+};
 
 use crate::support::{child, ms, within};
 
@@ -122,6 +124,72 @@ fn events_are_recorded_in_order() {
     assert_eq!(texts(&view.events(usize::MAX)), expected);
     assert_eq!(texts(&view.events(2)), expected[11..]);
     assert!(view.events(0).is_empty());
+}
+
+/// The clock of this kernel is real, as steps are timed on others.
+#[test]
+fn recorder_of_waits_leaves_yields_and_looks_out() {
+    let kernel = Kernel::new().unwrap();
+    kernel.enter(record_waits_of_current_kernel).unwrap();
+    let view = view(kernel.handle().id());
+    let yields = async {
+        for _ in 0..3 {
+            yield_now().await.unwrap();
+        }
+    };
+    let work = async {
+        yields.await;
+        let waits = spawn(pending::<()>());
+        sleep(ms(1)).await.unwrap();
+        let figures = task_figures(&current_task()).unwrap();
+        tasks_from(0, usize::MAX).tasks.iter().for_each(TaskRef::inspect);
+        yield_now().await.unwrap();
+        waits.abort();
+        waits.await.unwrap_err();
+        figures.steps
+    };
+    assert_eq!(kernel.run(work), 1, "the sleep");
+    let text = |event: &Event| {
+        let what = match event.what {
+            What::Spawned { .. } => "spawned",
+            What::Stepped { wait, .. } => wait.map_or("no trap", |(trap, _)| trap.name()),
+            What::Ended { exit: Exit::Returned, .. } => "returned",
+            What::Ended { .. } => "dropped",
+            _ => unreachable!(),
+        };
+        format!("{} {what}", event.task)
+    };
+    let texts: Vec<String> = view.events(usize::MAX).iter().map(text).collect();
+    let expected =
+        ["1 spawned", "2 spawned", "1 sleep", "2 no trap", "1 join", "2 dropped", "1 returned"];
+    assert_eq!(texts, expected);
+    kernel.enter(record_current_kernel).unwrap();
+    kernel.enter(record_waits_of_current_kernel).unwrap();
+    kernel.run(async { yield_now().await.unwrap() });
+    let events = view.events(3).iter().map(text).collect::<Vec<_>>();
+    assert_eq!(events, ["3 spawned", "3 yield", "3 returned"], "all steps");
+}
+
+/// A cause keeps the kernel busy after each step of its task.
+#[test]
+fn recorder_of_waits_has_those_of_a_cancelled_task() {
+    let kernel = Kernel::new().unwrap();
+    kernel.enter(record_waits_of_current_kernel).unwrap();
+    let view = view(kernel.handle().id());
+    kernel.run(async {
+        let shielded = spawn(shield(async { sleep(ms(2)).await.unwrap() }));
+        sleep(ms(1)).await.unwrap();
+        shielded.request_cancel("too long");
+        // The cancel wakes the task, which goes on to wait.
+        sleep(ms(20)).await.unwrap();
+        shielded.await.unwrap();
+    });
+    let waits = view.events(usize::MAX).into_iter().filter(|event| event.task == TaskId(2));
+    let traps = waits.filter_map(|event| match event.what {
+        What::Stepped { wait, .. } => Some(wait.map(|(trap, _)| trap.name())),
+        _ => None,
+    });
+    assert_eq!(traps.collect::<Vec<_>>(), [Some("sleep"); 2]);
 }
 
 #[test]

@@ -41,9 +41,34 @@ impl Local {
     /// Inside a step of the same task.
     #[inline(always)]
     pub fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
+        self.step_with(task, show, |_| ())
+    }
+
+    /// As [`step`](Self::step), and shows the task after the step if the task has ended, or is not
+    /// ready again.
+    ///
+    /// # Panics
+    ///
+    /// Inside a step of the same task.
+    #[inline(always)]
+    pub fn step_and_show_stop(
+        &self,
+        task: TaskRef,
+        show: impl FnOnce(&TaskRef),
+    ) -> Option<TaskRef> {
+        self.step_with(task, |_| (), show)
+    }
+
+    #[inline(always)]
+    fn step_with(
+        &self,
+        task: TaskRef,
+        show: impl FnOnce(&TaskRef),
+        show_stop: impl FnOnce(&TaskRef),
+    ) -> Option<TaskRef> {
         match self.step.is_going_on() {
-            true => self.step_inside(task, show),
-            false => self.step_alone(task, self.quotas, show),
+            true => self.step_inside(task, show, show_stop),
+            false => self.step_alone(task, self.quotas, show, show_stop),
         }
     }
 
@@ -65,8 +90,13 @@ impl Local {
 
     /// Makes a step inside another one.
     #[inline(never)]
-    fn step_inside(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
-        self.share_quotas(|left| self.step_alone(task, left, show))
+    fn step_inside(
+        &self,
+        task: TaskRef,
+        show: impl FnOnce(&TaskRef),
+        show_stop: impl FnOnce(&TaskRef),
+    ) -> Option<TaskRef> {
+        self.share_quotas(|left| self.step_alone(task, left, show, show_stop))
     }
 
     /// Does `inner` with the current step, if there is one, set aside. Both have what it has left
@@ -88,6 +118,7 @@ impl Local {
         task: TaskRef,
         quotas: Quotas,
         show: impl FnOnce(&TaskRef),
+        show_stop: impl FnOnce(&TaskRef),
     ) -> Option<TaskRef> {
         let number = self.steps.get() + 1;
         self.steps.set(number);
@@ -108,29 +139,29 @@ impl Local {
             self.end_step();
         }
         if exit.is_some() {
+            show_stop(&task);
             return Some(task);
         }
-        if is_flagged || task.flags().has(Flags::AGAIN) {
-            return self.after_step(task, is_flagged);
+        if is_flagged && apply_rules_after_step(self, &task) {
+            return Some(task);
         }
+        if task.flags().has(Flags::AGAIN) {
+            self.make_ready_again(task);
+            return None;
+        }
+        show_stop(&task);
         None
     }
 
     #[inline(always)]
-    fn after_step(&self, task: TaskRef, is_flagged: bool) -> Option<TaskRef> {
-        if is_flagged && apply_rules_after_step(self, &task) {
-            return Some(task);
-        }
+    fn make_ready_again(&self, task: TaskRef) {
         let flags = task.flags();
-        if flags.has(Flags::AGAIN) {
-            flags.clear(Flags::AGAIN);
-            if flags.has(Flags::QUEUED | Flags::ENDED | Flags::OBSERVED) {
-                self.make_watched_ready(&task);
-            } else {
-                self.ready.push(task);
-            }
+        flags.clear(Flags::AGAIN);
+        if flags.has(Flags::QUEUED | Flags::ENDED | Flags::OBSERVED) {
+            self.make_watched_ready(&task);
+        } else {
+            self.ready.push(task);
         }
-        None
     }
 
     /// See [`TaskRef::poll_ahead`].
