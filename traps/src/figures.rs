@@ -3,8 +3,12 @@
 //!
 //! A service keeps its figures in a type that implements [`Figures`]: one value for each kernel,
 //! which [`of_kernel`] returns. Only the kernel's thread counts, so plain [`Cell`]s suffice.
-//! [`collect`] reads the figures of all services of a kernel, and nothing else does: a service may
-//! leave out a costly figure until somebody asks for it.
+//! [`collect`] reads the figures of all services of a kernel.
+//!
+//! Lengths of time cost two readings of the clock each, so services measure them only while
+//! [`are_times_measured`]: from the first call of [`measure_times`] or [`collect`] in the process. A
+//! console of `pikake::console`, and `#[pikake::main]` of a program with that feature, call it at
+//! the begin of the program.
 //!
 //! # Examples
 //!
@@ -35,6 +39,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::door;
@@ -174,13 +179,39 @@ pub fn of_kernel<T: Figures + Default>() -> Rc<T> {
     made
 }
 
-/// The figures of all services of the current kernel.
+/// Whether the services of the process measure times.
+static TIMES_ARE_MEASURED: AtomicBool = AtomicBool::new(false);
+
+/// Has the services of all kernels of the process measure lengths of time from now on.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::traps::figures;
+///
+/// figures::measure_times();
+/// assert!(figures::are_times_measured());
+/// ```
+pub fn measure_times() {
+    TIMES_ARE_MEASURED.store(true, Ordering::Relaxed);
+}
+
+/// Whether services measure lengths of time, which may read the clock twice for each; see
+/// [`measure_times`].
+#[inline]
+pub fn are_times_measured() -> bool {
+    // A thread that sees the change late leaves out a few lengths.
+    TIMES_ARE_MEASURED.load(Ordering::Relaxed)
+}
+
+/// The figures of all services of the current kernel. Calls [`measure_times`].
 ///
 /// # Panics
 ///
 /// Outside a kernel.
 #[track_caller]
 pub fn collect() -> Vec<Figure> {
+    measure_times();
     let all = door::with(|local| local.extension::<All>()).0.borrow().clone();
     let mut shown = Vec::new();
     for kept in all {

@@ -5,6 +5,8 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pikake_traps::figures::measure_times;
+
 use crate::crash::CrashReport;
 use crate::place::{Setting, VARIABLE};
 use crate::server::Console;
@@ -29,6 +31,8 @@ pub fn with_console<R>(is_asked: bool, work: impl FnOnce() -> R) -> R {
         }
     }
 
+    // The first text of the metrics is to have the times from the begin of the program on.
+    measure_times();
     let builder = match Setting::from_environment() {
         Setting::Off => None,
         Setting::Unset => is_asked.then(Console::builder),

@@ -29,7 +29,7 @@
 //! | `pikake_http_responses` | counter | and `status`: `1xx` to `5xx` | the responses |
 //! | `pikake_http_unanswered_requests` | counter | `kernel`, `thread` | the requests without a response, for example because their clients have reset the connection |
 //! | `pikake_http_shed_requests` | counter | `kernel`, `thread` | the requests that were answered 503 since the server was late |
-//! | `pikake_http_response_time_seconds` | histogram | the same | the time from the head of a request to that of its response; of requests that begin after the first text |
+//! | `pikake_http_response_time_seconds` | histogram | the same | the time from the head of a request to that of its response |
 //! | `pikake_jobs_running` | gauge | and `job` | the jobs that run |
 //! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | jobs that workers hold until another one ends |
 //! | `pikake_jobs_ended` | counter | and `job`, `outcome` | the runs of jobs that have ended: `done`, `failed`, `retried`, `revoked`, `dead` or `given_back` |
@@ -39,18 +39,18 @@
 //! | `pikake_rpc_running_calls` | gauge | and `method` | the calls whose handlers run |
 //! | `pikake_rpc_calls` | counter | and `method`, `outcome` | the calls whose handlers have ended: `answered`, `error`, `refused`, `panicked` or `ended` |
 //! | `pikake_rpc_refused_calls` | counter | and `why` | the calls without a handler: `unknown_method`, `arguments` or `overloaded` |
-//! | `pikake_rpc_call_time_seconds` | histogram | and `method` | the time from a request to the end of its handler; of calls that begin after the first text |
+//! | `pikake_rpc_call_time_seconds` | histogram | and `method` | the time from a request to the end of its handler |
 //! | `pikake_rpc_client_connections` | counter | and `outcome`: `opened`, `failed` | the connections of RPC clients |
 //! | `pikake_rpc_client_running_calls` | gauge | and `method` | the calls that wait for their answers |
 //! | `pikake_rpc_client_calls` | counter | and `method`, `outcome` | the calls that have ended: `answered`, `error`, `refused`, `ended`, `connection`, `not_sent` or `given_up` |
 //! | `pikake_rpc_client_repeats` | counter | `kernel`, `thread` | the attempts after the first |
-//! | `pikake_rpc_client_call_time_seconds` | histogram | and `method` | the time from a call to its end, with all attempts; of calls that begin after the first text |
+//! | `pikake_rpc_client_call_time_seconds` | histogram | and `method` | the time from a call to its end, with all attempts |
 //! | `pikake_pool_objects` | gauge | and `pool`, `state`: `idle`, `leased`, `creating`, `verifying`, `cleaning`, `destroying` | the objects of pools |
 //! | `pikake_pool_waiting_callers` | gauge | and `pool` | the callers who wait for an object |
 //! | `pikake_pool_leases`, `pikake_pool_gave_up` | counter | the same | the objects that were lent, and the callers who gave up before |
 //! | `pikake_pool_created`, `pikake_pool_added`, `pikake_pool_destroyed`, `pikake_pool_detached`, `pikake_pool_dead` | counter | the same | the objects that were made, added, destroyed, detached, or found dead |
 //! | `pikake_pool_create_failures`, `pikake_pool_verify_failures`, `pikake_pool_clean_failures` | counter | the same | what failed |
-//! | `pikake_pool_wait_time_seconds` | histogram | the same | the time that callers waited who got an object after a wait; of objects that are lent after the first text |
+//! | `pikake_pool_wait_time_seconds` | histogram | the same | the time that callers waited who got an object after a wait |
 //! | `process_cpu_seconds` | counter | | the processor time of the process |
 //! | `process_resident_memory_bytes` | gauge | | the memory of the process in RAM |
 //! | `process_open_fds`, `process_max_fds` | gauge | | its descriptors, and their limit |
@@ -60,8 +60,12 @@
 //!
 //! A kernel that does not answer has its `pikake_kernel_up` only. The sum of the lateness is an
 //! estimate from the middle of each bucket. A kernel has figures of HTTP from its first server on,
-//! and those of jobs while there is an application with a worker. A service counts whether or not
-//! anybody reads the text, and times nothing before.
+//! and those of jobs while there is an application with a worker. A service counts from its begin
+//! on, whether or not anybody reads the text.
+//!
+//! The times of HTTP, RPC and pools cost two readings of the clock each. They are measured from the
+//! begin of a program under `#[pikake::main]`, and of a [`Console`](crate::Console). In other
+//! programs they are measured from the first [`register`] or [`text()`] on.
 //!
 //! # Examples
 //!
@@ -177,6 +181,7 @@ fn lock() -> MutexGuard<'static, Option<Registry>> {
 /// assert!(text.contains("open_orders{shop=\"north\"} 3\n"));
 /// ```
 pub fn register(add: impl FnOnce(&mut Registry)) {
+    figures::measure_times();
     add(lock().get_or_insert_default());
 }
 

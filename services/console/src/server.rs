@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use pikake_kernel::Kernel;
 use pikake_kernel::inspect::{KernelView, kernels, record_steps};
+use pikake_traps::figures::measure_times;
 use pikake_traps::{self as task, KernelHandle, KernelId, blocking, future_wait, sleep};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGQUIT, SIGUSR1};
@@ -166,6 +167,7 @@ impl Builder {
     fn serve(self, socket: Option<(UnixListener, SocketFile)>) -> io::Result<Console> {
         record_steps();
         long_steps::watch();
+        measure_times();
         let (listener, file) = socket.unzip();
         let (signals, registered) = self.signals.then(signals).transpose()?.unzip();
         let (sender, receiver) = mpsc::channel();

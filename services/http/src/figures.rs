@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use pikake_time::Ticks;
-use pikake_traps::figures::{Figure, Figures, Times};
+use pikake_traps::figures::{Figure, Figures, Times, are_times_measured};
 use pikake_traps::{TaskId, elapsed_since, now};
 
 /// The address of a client.
@@ -30,8 +30,6 @@ pub(crate) struct ServerFigures {
     unanswered: Cell<u64>,
     shed: Cell<u64>,
     times: Times,
-    /// Whether requests are timed, which reads the clock twice for each one.
-    is_timed: Cell<bool>,
 }
 
 fn add(count: &Cell<u64>) {
@@ -81,7 +79,7 @@ impl ServerFigures {
 
     /// The moment at which a request has begun, if it is timed.
     pub(crate) fn request_began(&self) -> Option<Ticks> {
-        self.is_timed.get().then(now)
+        are_times_measured().then(now)
     }
 
     /// Counts a response whose head is ready.
@@ -120,7 +118,6 @@ impl Drop for ShownPeer {
 
 impl Figures for ServerFigures {
     fn show(&self, shown: &mut Vec<Figure>) {
-        self.is_timed.set(true);
         let help = "Open connections of HTTP servers.";
         shown.push(Figure::gauge("pikake_http_connections", help, self.connections.get()));
         let help = "Requests whose handlers run.";

@@ -55,7 +55,7 @@
 //! | `pikake_http_responses` | counter | `status`: `1xx` to `5xx` | the responses |
 //! | `pikake_http_unanswered_requests` | counter | | the requests without a response: the client has reset the connection or the stream, the service has failed, or a shutdown has dropped them |
 //! | `pikake_http_shed_requests` | counter | | the requests that were answered 503, also counted there, since the [server was late](Server::shed_after) |
-//! | `pikake_http_response_time` | times | | the time from the head of a request to that of its response; of requests that begin after the first look at the figures |
+//! | `pikake_http_response_time` | times | | the time from the head of a request to that of its response |
 //!
 //! # Send
 //!

@@ -572,7 +572,7 @@ impl<M: Manager> Core<M> {
         let waited = now.since(slot.note.since);
         state.counters.waited += 1;
         state.waited_for += waited;
-        if let Some(figures) = self.figures.get().filter(|figures| figures.is_timed.get()) {
+        if let Some(figures) = self.figures.get().filter(|_| figures::are_times_measured()) {
             figures.waits.note(state.length(waited));
         }
         let lease = self.lease(state, kept, Note { since: now, ..slot.note });

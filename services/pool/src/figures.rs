@@ -29,8 +29,6 @@ pub(crate) struct NamedFigures {
     ended: Cell<[u64; COUNTERS.len()]>,
     /// How long callers waited who got an object after a wait.
     pub(crate) waits: Times,
-    /// Whether these waits are counted in `waits`.
-    pub(crate) is_timed: Cell<bool>,
 }
 
 type Read = fn(&Stats) -> u64;
@@ -113,7 +111,6 @@ impl Figures for PoolFigures {
             }
         }
         for (name, it, _) in &all {
-            it.is_timed.set(true);
             let help = "Time that callers waited who got an object after a wait.";
             let times = Figure::times("pikake_pool_wait_time", help, &it.waits);
             shown.push(times.label("pool", *name));

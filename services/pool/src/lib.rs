@@ -96,7 +96,7 @@
 //! | `pikake_pool_gave_up` | counter | `pool` | the callers who gave up before they got an object |
 //! | `pikake_pool_created`, `pikake_pool_added`, `pikake_pool_destroyed`, `pikake_pool_detached`, `pikake_pool_dead` | counter | `pool` | the objects that were made, added, destroyed, detached, or found dead without a verification |
 //! | `pikake_pool_create_failures`, `pikake_pool_verify_failures`, `pikake_pool_clean_failures` | counter | `pool` | what failed |
-//! | `pikake_pool_wait_time` | times | `pool` | the time that callers waited who got an object after a wait; of objects that are lent after the first look at the figures |
+//! | `pikake_pool_wait_time` | times | `pool` | the time that callers waited who got an object after a wait |
 //!
 //! A pool is for the tasks of one kernel. The chapter on pools in the book says which of the types
 //! is right for several kernels, and how a manager is written.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pikake_time::Ticks;
-use pikake_traps::figures::{Figure, Figures, Times};
+use pikake_traps::figures::{Figure, Figures, Times, are_times_measured};
 use pikake_traps::{elapsed_since, now};
 
 use crate::protocol::Failure;
@@ -61,8 +61,6 @@ pub(crate) struct MethodFigures {
     running: Cell<u64>,
     ended: [Cell<u64>; Outcome::ALL.len()],
     times: Times,
-    /// Whether calls are timed, which reads the clock twice for each one.
-    is_timed: Cell<bool>,
 }
 
 fn add(count: &Cell<u64>) {
@@ -98,7 +96,7 @@ impl MethodFigures {
     /// Counts a call that begins, and returns the moment, if calls are timed.
     pub(crate) fn began(&self) -> Option<Ticks> {
         add(&self.running);
-        self.is_timed.get().then(now)
+        are_times_measured().then(now)
     }
 
     pub(crate) fn ended(&self, outcome: Outcome, began: Option<Ticks>) {
@@ -121,7 +119,6 @@ impl Figures for ServerFigures {
         }
         let methods = self.methods.borrow();
         for (name, method) in &*methods {
-            method.is_timed.set(true);
             let help = "Calls whose handlers run.";
             let count = Figure::gauge("pikake_rpc_running_calls", help, method.running.get());
             shown.push(count.label("method", *name));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pikake_time::Ticks;
-use pikake_traps::figures::{Figure, Figures, Times};
+use pikake_traps::figures::{Figure, Figures, Times, are_times_measured};
 use pikake_traps::{elapsed_since, now};
 
 use crate::error::{CallError, CallFailure};
@@ -85,8 +85,6 @@ pub(crate) struct MethodFigures {
     under_way: Cell<u64>,
     ended: [Cell<u64>; Outcome::ALL.len()],
     times: Times,
-    /// Whether calls are timed, which reads the clock twice for each one.
-    is_timed: Cell<bool>,
 }
 
 fn add(count: &Cell<u64>) {
@@ -101,7 +99,6 @@ impl ClientFigures {
                 under_way: Cell::default(),
                 ended: Default::default(),
                 times: Times::default(),
-                is_timed: Cell::default(),
             })
         };
         self.methods.borrow_mut().entry(method.number).or_insert_with(make).clone()
@@ -120,7 +117,7 @@ impl MethodFigures {
     /// Counts a call that begins, and returns the moment, if calls are timed.
     pub(crate) fn began(&self) -> Option<Ticks> {
         add(&self.under_way);
-        self.is_timed.get().then(now)
+        are_times_measured().then(now)
     }
 
     pub(crate) fn ended(&self, outcome: Outcome, began: Option<Ticks>) {
@@ -145,7 +142,6 @@ impl Figures for ClientFigures {
         shown.push(Figure::counter("pikake_rpc_client_repeats", help, self.repeats.get()));
         let methods = self.methods.borrow();
         for method in methods.values() {
-            method.is_timed.set(true);
             let help = "Calls that wait for their answers.";
             let count = method.under_way.get();
             let count = Figure::gauge("pikake_rpc_client_running_calls", help, count);

@@ -15,6 +15,7 @@ use pikake::traps::CancelOnDrop;
 use pikake::{Bound, sleep, spawn, yield_now};
 
 use super::{check_form, labels, value};
+use crate::support::child;
 
 /// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -129,6 +130,28 @@ fn scraped_text_has_figures_of_http() {
         assert!(of(&text, timed, "") > Some(timed_before), "{text}");
         assert!(of(&text, "pikake_http_response_time_seconds_sum", "") > Some(0.0), "{text}");
     });
+}
+
+/// The program of the next test, in a process of its own: times are measured from one moment on in
+/// the whole process.
+#[pikake::main]
+async fn first_text() {
+    let (address, _server) = start().await;
+    for _ in 0..3 {
+        fetch(address, "/ok").await;
+    }
+    let text = scrape(address).await;
+    assert_eq!(of(&text, "pikake_http_response_time_seconds_count", ""), Some(3.0), "{text}");
+}
+
+#[test]
+fn first_text_has_the_times_of_earlier_requests() {
+    let test = "metrics::services::first_text_has_the_times_of_earlier_requests";
+    if child::is_child(test) {
+        return first_text();
+    }
+    let (succeeded, printed) = child::run(child::child(test).env("PIKAKE_CONSOLE", "0"));
+    assert!(succeeded, "{printed}");
 }
 
 #[test]
