@@ -8,6 +8,7 @@
 //! | an adapter for a trait that requires `Send` | [`Bound`] |
 //! | an adapter for a trait whose waits cannot fail | [`elapse`] |
 //! | counts of what a service does | [`figures`] |
+//! | marks of unusual moments in a recording | [`trigger`] |
 //! | a kernel | [`TrapHandler`], [`Local`] |
 //!
 #![doc = include_str!("../TRAPS.md")]
@@ -60,6 +61,7 @@ mod task;
 mod threads;
 mod trap;
 mod traps;
+pub mod trigger;
 mod wait;
 mod waker;
 mod wakers;
