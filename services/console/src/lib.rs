@@ -75,6 +75,7 @@ mod observed;
 pub mod page;
 pub mod place;
 pub mod protocol;
+pub mod record;
 mod server;
 mod socket_file;
 mod stacks;

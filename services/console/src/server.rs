@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pikake_kernel::Kernel;
-use pikake_kernel::inspect::{KernelView, kernels, record_steps};
+use pikake_kernel::inspect::{KernelView, kernels, record_steps, record_waits};
 use pikake_traps::figures::measure_times;
 use pikake_traps::{self as task, KernelHandle, KernelId, blocking, future_wait, sleep};
 use signal_hook::SigId;
@@ -32,6 +32,7 @@ use crate::long_steps;
 use crate::model::Process;
 use crate::observed::{Pings, Times, nanoseconds};
 use crate::protocol::VERSION;
+use crate::record::{Settings, Writer, program};
 use crate::socket_file::{SocketFile, listen};
 use crate::system::System;
 
@@ -41,6 +42,7 @@ mod blocked;
 mod connection;
 mod looks;
 mod profile;
+mod record;
 mod trace;
 
 use accept::Arrivals;
@@ -102,6 +104,13 @@ impl Console {
     }
 }
 
+/// A part of a console that is not there.
+pub(crate) enum Trouble {
+    Socket(io::Error),
+    Recording(io::Error),
+    Thread(io::Error),
+}
+
 /// The settings of a [`Console`].
 ///
 /// # Examples
@@ -120,6 +129,7 @@ impl Console {
 pub struct Builder {
     path: Option<PathBuf>,
     signals: bool,
+    record: Option<Settings>,
 }
 
 impl Builder {
@@ -137,35 +147,52 @@ impl Builder {
         self
     }
 
+    /// Records the process into files. See [`record`](crate::record). A process has one recording
+    /// at a time.
+    pub fn record(mut self, settings: Settings) -> Self {
+        self.record = Some(settings);
+        self
+    }
+
     /// Starts the console.
     ///
     /// # Errors
     ///
     /// The socket cannot be made, as on a full disk, or because there is another file or a socket
-    /// in use at its path. The process is out of threads or descriptors.
+    /// in use at its path. The folder or the first file of a recording cannot be made. The process
+    /// is out of threads or descriptors.
     pub fn start(self) -> io::Result<Console> {
         let socket = listen(self.path.as_deref())?;
-        self.serve(Some(socket))
+        let writer = self.record.clone().map(Writer::new).transpose()?;
+        self.serve(Some(socket), writer)
     }
 
-    /// Starts the console. If the socket cannot be made, and signals have dumps, starts a console
-    /// without a socket.
-    pub(crate) fn start_for_main(self) -> (Option<Console>, Option<io::Error>) {
-        let (socket, error) = match listen(self.path.as_deref()) {
-            Ok(socket) => (Some(socket), None),
-            Err(error) => (None, Some(error)),
-        };
-        if socket.is_none() && !self.signals {
-            return (None, error);
+    /// Starts the console with what can be made of a socket, if one is wanted, and of a recording,
+    /// and says what cannot be made. `None` if nothing is left to do.
+    pub(crate) fn start_for_main(self, has_socket: bool) -> (Option<Console>, Vec<Trouble>) {
+        let mut troubles = Vec::new();
+        let socket = has_socket
+            .then(|| listen(self.path.as_deref()))
+            .and_then(|socket| socket.map_err(|error| troubles.push(Trouble::Socket(error))).ok());
+        let writer = self.record.clone().map(Writer::new).and_then(|writer| {
+            writer.map_err(|error| troubles.push(Trouble::Recording(error))).ok()
+        });
+        if socket.is_none() && writer.is_none() && !self.signals {
+            return (None, troubles);
         }
-        match self.serve(socket) {
-            Ok(console) => (Some(console), error),
-            Err(error) => (None, Some(error)),
-        }
+        let console = self.serve(socket, writer);
+        (console.map_err(|error| troubles.push(Trouble::Thread(error))).ok(), troubles)
     }
 
-    fn serve(self, socket: Option<(UnixListener, SocketFile)>) -> io::Result<Console> {
-        record_steps();
+    fn serve(
+        self,
+        socket: Option<(UnixListener, SocketFile)>,
+        writer: Option<Writer>,
+    ) -> io::Result<Console> {
+        match socket.is_some() || self.signals {
+            true => record_steps(),
+            false => record_waits(),
+        }
         long_steps::watch();
         measure_times();
         let (listener, file) = socket.unzip();
@@ -174,7 +201,7 @@ impl Builder {
         let (alive, ended) = mpsc::channel();
         let work = move || {
             let _alive: Sender<()> = alive;
-            run(listener, signals, &sender);
+            run(listener, signals, writer, &sender);
         };
         thread::Builder::new().name(THREAD.into()).spawn(work)?;
         let handle = receiver.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
@@ -223,6 +250,7 @@ impl fmt::Debug for Console {
 fn run(
     listener: Option<UnixListener>,
     signals: Option<UnixStream>,
+    writer: Option<Writer>,
     ready: &Sender<io::Result<KernelHandle>>,
 ) {
     // A long step of the console is no concern of the program.
@@ -236,7 +264,7 @@ fn run(
         match prepare(listener).await {
             Ok((server, arrivals)) => {
                 if ready.send(Ok(KernelHandle::current())).is_ok() {
-                    serve(server, arrivals, signals).await;
+                    serve(server, arrivals, signals, writer).await;
                 }
             }
             Err(error) => drop(ready.send(Err(error))),
@@ -256,7 +284,16 @@ async fn prepare(listener: Option<UnixListener>) -> io::Result<(Rc<Server>, Opti
 }
 
 /// Serves until the kernel is shut down.
-async fn serve(server: Rc<Server>, arrivals: Option<Arrivals>, signals: Option<UnixStream>) {
+async fn serve(
+    server: Rc<Server>,
+    arrivals: Option<Arrivals>,
+    signals: Option<UnixStream>,
+    writer: Option<Writer>,
+) {
+    if let Some(writer) = writer {
+        let recording = record::record(server.clone(), writer);
+        task::Builder::new().name("recording").spawn(recording).detach();
+    }
     if let Some(signals) = signals {
         let server = server.clone();
         let dumps = async move {
@@ -340,11 +377,9 @@ impl Server {
 
     /// The process, as it introduces itself.
     fn process(&self) -> Process {
-        let program = env::current_exe().unwrap_or_default();
-        let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Process {
             pid: process::id(),
-            program,
+            program: program(),
             pikake: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: VERSION,
             age: nanoseconds(self.began.elapsed()),

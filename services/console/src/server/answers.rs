@@ -221,7 +221,7 @@ enum Detail<'a> {
 }
 
 /// All tasks with all waits, and the graph of the waits.
-async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
+pub(super) async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
     let mut all = Vec::new();
     tasks(server, Detail::Graph(&mut all), to).await?;
     let mut graph = WaitGraph::new(&all);
@@ -539,7 +539,7 @@ fn what_it_does(task: &Task) -> String {
     }
 }
 
-async fn stats(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
+pub(super) async fn stats(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
     let process = server.system.borrow_mut().stats();
     to.part(Part::Process(process)).await?;
     for (kernel, shown) in ping(server).await {
@@ -585,7 +585,15 @@ async fn kernel_stats(kernel: &KernelView) -> Result<KernelStats, Silent> {
 
 /// The parts of an answer, for the console itself.
 #[derive(Default)]
-struct Collected(RefCell<Vec<Part>>);
+pub(super) struct Collected(RefCell<Vec<Part>>);
+
+impl Collected {
+    /// The parts so far, as an answer.
+    pub(super) fn into_answer(self) -> Answer {
+        // No part says that the request failed.
+        Answer::of(self.0.into_inner()).unwrap_or_default()
+    }
+}
 
 impl Sink for Collected {
     async fn part(&self, part: Part) -> Result<(), Trouble> {
@@ -600,7 +608,7 @@ pub(super) async fn dump(server: &Server) -> String {
     // Neither fails: there is no client that may go.
     let _ = waits(server, &collected).await;
     let _ = stats(server, &collected).await;
-    let answer = Answer::of(collected.0.take()).unwrap_or_default();
+    let answer = collected.into_answer();
     text::dump(&server.process(), &answer) + &text::stats(&answer)
 }
 

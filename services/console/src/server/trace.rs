@@ -220,6 +220,15 @@ impl Record {
     }
 }
 
+/// How a task ended, in words.
+pub(super) fn exit_name(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Returned => "returned",
+        Exit::Panicked => "panicked",
+        Exit::Dropped => "dropped",
+    }
+}
+
 fn what(what: inspect::What) -> What {
     match what {
         inspect::What::Stepped { took, wait } => What::Stepped {
@@ -228,12 +237,7 @@ fn what(what: inspect::What) -> What {
             place: wait.map(|(_, place)| place.to_string()),
         },
         inspect::What::Ended { took, exit, .. } => {
-            let exit = match exit {
-                Exit::Returned => "returned",
-                Exit::Panicked => "panicked",
-                Exit::Dropped => "dropped",
-            };
-            What::Ended { took: took.map(nanoseconds), exit: exit.to_owned() }
+            What::Ended { took: took.map(nanoseconds), exit: exit_name(exit).to_owned() }
         }
         // What further events there may be, they are no steps.
         _ => What::Spawned,
