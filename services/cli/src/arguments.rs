@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
@@ -95,6 +95,9 @@ pub(crate) enum ToolCommand {
     Shared(Shared),
     #[command(flatten)]
     Look(LookCommand),
+    /// Reads a recording, which the variable PIKAKE_RECORD makes a program write, and shows a moment
+    /// of it; without a view, a summary
+    Replay(ReplayOptions),
     /// Reads commands for one process, without its number; with --web, serves a page about it
     Console {
         #[command(flatten)]
@@ -106,6 +109,53 @@ pub(crate) enum ToolCommand {
         #[arg(long, value_name = "PORT", requires = "web", default_value_t = 0)]
         port: u16,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayOptions {
+    /// A file of a recording, or a folder, of which the last recording is read
+    #[arg(value_name = "FILE|FOLDER")]
+    pub(crate) path: PathBuf,
+    /// The view: as the command of this name for a live process
+    #[arg(value_enum)]
+    pub(crate) view: Option<ReplayView>,
+    /// The moment: `-30s` is before the end of the recording, `90s` after its begin, and
+    /// `2027-01-31T07:00:00Z` a time; by default, the end
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    pub(crate) at: Option<String>,
+    /// Of `trace`: only the events of so many seconds before the moment
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Of `trace`: writes the events to a file for <https://ui.perfetto.dev>
+    #[arg(long, value_name = "FILE")]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// Of `waits`: prints the graph in the language of Graphviz
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) dot: bool,
+    // In place of the options of all commands.
+    /// Refused
+    #[arg(long, hide = true, value_parser = no_broker)]
+    broker: Option<String>,
+    /// Refused
+    #[arg(long, hide = true, value_parser = no_broker)]
+    results: Option<String>,
+}
+
+/// The ways to show a moment of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ReplayView {
+    /// The tasks: what each one does, and what it waits for
+    Ps,
+    /// Which task waits for which other one, and deadlocks
+    Waits,
+    /// The tasks with their children and all their waits
+    Tree,
+    /// The tasks, those with the most steps in the last 5 seconds first
+    Top,
+    /// The figures of the process and of its kernels, as of the last snapshot
+    Stats,
+    /// The events
+    Trace,
 }
 
 /// The process, as the first argument.
@@ -547,7 +597,7 @@ mod tests {
         );
         assert_eq!(
             names(others),
-            "ps tree where waits stats blocked abort trace profile top console help"
+            "ps tree where waits stats blocked abort trace profile top replay console help"
         );
     }
 

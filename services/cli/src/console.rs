@@ -278,7 +278,7 @@ fn trace(
     )
 }
 
-fn write_trace(process: &Process, answer: &Answer, file: File) -> io::Result<()> {
+pub(crate) fn write_trace(process: &Process, answer: &Answer, file: File) -> io::Result<()> {
     let mut trace = TraceWriter::new(BufWriter::new(file), process.pid, &process.program)?;
     for kernel in &answer.kernels {
         trace.kernel(kernel)?;
@@ -318,10 +318,10 @@ fn profile(
     output.answer(|| json!({ "file": path }), || format!("the profile is in {}", path.display()))
 }
 
-fn create(path: &Path) -> Result<File, Stop> {
+pub(crate) fn create(path: &Path) -> Result<File, Stop> {
     File::create(path).map_err(|error| unwritten(path, &error))
 }
 
-fn unwritten(path: &Path, error: &io::Error) -> Stop {
+pub(crate) fn unwritten(path: &Path, error: &io::Error) -> Stop {
     Stop::other(format!("{} cannot be written: {error}", path.display()))
 }

@@ -92,6 +92,7 @@ mod log;
 mod output;
 mod page;
 mod queues;
+mod replay;
 mod result;
 mod send;
 mod session;
@@ -162,6 +163,7 @@ pub fn tool() -> ExitCode {
             options.job().map_or(Ok(()), |job| revoke(at_broker(&common)?, job, output))
         }
         Some(ToolCommand::Look(command)) => console::look(command, None, output),
+        Some(ToolCommand::Replay(options)) => replay::run(&options, output),
         Some(ToolCommand::Console { process, web: true, port }) => {
             let pid = console::choose(process.pid)?;
             web::run(move || Client::connect(pid, TIMEOUT), port, output)

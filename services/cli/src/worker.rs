@@ -1,12 +1,11 @@
 //! `worker`: runs an application's jobs until a signal ends it.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake::console::Console;
-use pikake::console::place::{Setting, VARIABLE};
+use pikake::console::for_main::start;
 use pikake::jobs::{App, AppError, JobStats, Report, ShutdownHandle};
 use pikake::signal::{SIGHUP, SIGINT, SIGTERM, Signals, signal_name};
 use pikake::task::CancelOnDrop;
@@ -37,19 +36,11 @@ struct SignalState {
     signals: Cell<u32>,
 }
 
-/// The console that the variable `PIKAKE_CONSOLE` asks for.
+/// The console and the recording that the variables `PIKAKE_CONSOLE` and `PIKAKE_RECORD` ask for.
 pub(crate) fn console() -> Option<Console> {
-    let builder = match Setting::from_environment() {
-        Setting::Unset | Setting::Off => return None,
-        Setting::Folder => Console::builder(),
-        Setting::Path(path) => Console::builder().path(path),
-    };
-    let warn = |error: &io::Error| {
-        note(&format!(
-            "the console has no socket, so nobody can look into this worker ({VARIABLE}=0 turns it off): {error}"
-        ));
-    };
-    builder.start().inspect_err(warn).ok()
+    let (console, warnings) = start(false);
+    warnings.iter().for_each(|warning| note(warning));
+    console
 }
 
 pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {

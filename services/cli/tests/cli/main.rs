@@ -9,6 +9,7 @@ mod examples;
 mod log;
 mod outages;
 mod rabbit;
+mod replay;
 mod signals;
 mod support;
 mod watch;
