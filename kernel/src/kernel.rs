@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use pikake_time::{Clock, SystemClock};
 use pikake_traps::door::{self, NestedRun, Registration};
+use pikake_traps::trigger::{Kind, fire};
 use pikake_traps::{
     Home, Interrupted, KernelHandle, Swallowed, TaskError, TaskRef, TrapHandler, borrowing,
 };
@@ -310,6 +311,13 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let dropped = self.machine.drop_all();
         if !dropped.is_empty() {
             let tasks: Vec<String> = dropped.iter().map(|task| format!("{task:?}")).collect();
+            fire(Kind::LateShutdown, || {
+                let count = match dropped.len() {
+                    1 => "1 task".to_owned(),
+                    count => format!("{count} tasks"),
+                };
+                format!("{count} had not ended within the grace: {}", tasks.join(", "))
+            });
             tracing::warn!(
                 count = dropped.len(),
                 tasks = tasks.join(", "),

@@ -80,11 +80,18 @@ fn fired() -> MutexGuard<'static, Fired> {
     FIRED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the process is recorded, and triggers are noted. Services time for this what they do not
+/// time otherwise.
+#[inline]
+pub fn is_wanted() -> bool {
+    IS_WANTED.load(Ordering::Relaxed)
+}
+
 /// Fires a trigger, if the process is recorded. `about` says what happened, and to what. From any
 /// thread.
 #[inline]
 pub fn fire(kind: Kind, about: impl FnOnce() -> String) {
-    if IS_WANTED.load(Ordering::Relaxed) {
+    if is_wanted() {
         add(kind, about());
     }
 }

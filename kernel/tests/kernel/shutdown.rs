@@ -6,11 +6,14 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use pikake::time::{Clock, ManualClock};
+use pikake::traps::trigger::{Kind, Triggers};
 use pikake::traps::{WaitQueue, is_closing, park};
 use pikake::{
-    Interrupted, Kernel, Task, TaskError, sleep, spawn, timeout_after, try_run, yield_now,
+    Interrupted, Kernel, Task, TaskError, shield, sleep, spawn, task, timeout_after, try_run,
+    yield_now,
 };
 
 use crate::support::{Faults, Faulty, Log, OnDrop, builder, kernel, ms, within};
@@ -98,6 +101,26 @@ fn shutdown_on_virtual_time_ends_after_its_grace() {
         kernel.shutdown();
         assert_eq!(kernel.task_count(), 0);
     });
+}
+
+/// Other tests of this process drop tasks at shutdowns as well.
+#[test]
+fn tasks_that_outlast_a_shutdown_are_a_trigger() {
+    let triggers = Triggers::begin(Duration::MAX);
+    within(|| {
+        let kernel = builder().shutdown_grace(ms(50)).build().unwrap();
+        kernel.run(async {
+            let stays = shield(async { sleep(ms(100_000)).await });
+            task::Builder::new().name("stays").spawn(stays).detach();
+            yield_now().await.unwrap();
+        });
+        kernel.shutdown();
+    });
+    let (fired, _) = triggers.take();
+    let is_it = |(kind, about): &(Kind, String)| {
+        *kind == Kind::LateShutdown && about.starts_with("1 task") && about.contains("\"stays\"")
+    };
+    assert!(fired.iter().any(is_it), "{fired:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use pikake_time::Ticks;
@@ -82,14 +83,16 @@ impl ServerFigures {
         are_times_measured().then(now)
     }
 
-    /// Counts a response whose head is ready.
-    pub(crate) fn responded(&self, status: StatusCode, began: Option<Ticks>) {
+    /// Counts a response whose head is ready. Returns the time that it took, if it was timed.
+    pub(crate) fn responded(&self, status: StatusCode, began: Option<Ticks>) -> Option<Duration> {
         let class = usize::from(status.as_u16() / 100).saturating_sub(1);
         // Codes from 600 on are none of HTTP; the type admits them.
         add(&self.responses[class.min(CLASSES.len() - 1)]);
-        if let Some(began) = began {
-            self.times.note(elapsed_since(began));
+        let took = began.map(elapsed_since);
+        if let (true, Some(took)) = (self.is_timed.get(), took) {
+            self.times.note(took);
         }
+        took
     }
 
     /// Counts a request that was answered without its service, since the server is late.

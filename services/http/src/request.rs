@@ -14,6 +14,7 @@ use hyper::service::Service as _;
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use pikake_net::Replicas;
 use pikake_time::Ticks;
+use pikake_traps::trigger::{Kind, fire_if_slow};
 use pikake_traps::{Builder, Claim, Task, TaskError, should_offer, try_current};
 use tower_service::Service;
 
@@ -228,9 +229,16 @@ pub(crate) struct ResponseFuture<B> {
 impl<B> Unpin for ResponseFuture<B> {}
 
 impl<B> ResponseFuture<B> {
+    /// Counts a response in the figures, and marks a slow one in a recording.
+    fn responded(&self, status: StatusCode) {
+        if let Some(took) = self.requests.figures.responded(status, self.began) {
+            fire_if_slow(Kind::SlowRequest, took, || format!("{} ({status})", self.line));
+        }
+    }
+
     /// Counts an answer.
     fn answered(&self, status: StatusCode) {
-        self.requests.figures.responded(status, self.began);
+        self.responded(status);
         self.requests.answered.set(self.requests.answered.get() + 1);
     }
 }
@@ -261,7 +269,7 @@ impl<B: Body> ResponseFuture<B> {
     }
 
     fn empty(&mut self, status: StatusCode, outcome: &'static str) -> Response<Reply<B>> {
-        self.requests.figures.responded(status, self.began);
+        self.responded(status);
         let mut response = Reply::empty(status, &self.requests);
         reply::log(&mut response, self.entry.take(), outcome);
         response

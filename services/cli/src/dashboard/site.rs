@@ -15,6 +15,7 @@ use pikake::console::metrics;
 use pikake::http::Incoming;
 use pikake::jobs::{BrokerError, DeadJob, JobId, ScheduleError, ScheduleInfo, Schedules};
 use pikake::timeout_after;
+use pikake::traps::trigger::{Kind, fire};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_service::Service;
@@ -102,7 +103,10 @@ impl Shared {
         };
         match problem {
             None => respond(StatusCode::OK, TEXT, "ready\n"),
-            Some(why) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+            Some(why) => {
+                fire(Kind::FailedCheck, || format!("/readyz: {why}"));
+                respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n"))
+            }
         }
     }
 

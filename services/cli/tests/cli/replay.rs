@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{Ended, Place, Running, application, example, pikake, run, wait_for};
@@ -41,6 +42,20 @@ fn replay(path: &Path, arguments: &[&str]) -> Ended {
     let mut command = Command::new(pikake());
     command.arg("replay").arg(path).args(arguments).stdin(Stdio::null());
     run(command)
+}
+
+/// The first trigger of a recording, once there is one.
+#[track_caller]
+fn first_trigger(folder: &Path) -> Value {
+    let mut first = Value::Null;
+    wait_for("a trigger", || {
+        let summary = replay(folder, &["--json"]);
+        if summary.code == Some(0) {
+            first = summary.json()["triggers"][0].clone();
+        }
+        !first.is_null()
+    });
+    first
 }
 
 /// The lines of a table without those columns that a moment changes: the id, name and state of each
@@ -85,7 +100,7 @@ fn killed_process_is_replayed_as_it_was_shown_alive() {
     assert!(dot.starts_with("digraph waits {"), "{dot}");
     let perfetto = recorded.runtime.path().join("trace.json");
     replay(&folder, &["trace", "--perfetto", perfetto.to_str().unwrap()]).good();
-    let trace: serde_json::Value = serde_json::from_slice(&fs::read(perfetto).unwrap()).unwrap();
+    let trace: Value = serde_json::from_slice(&fs::read(perfetto).unwrap()).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().len() > 10, "{trace}");
 }
 
@@ -113,15 +128,7 @@ fn moments_are_named_by_lengths_and_times() {
 fn kernel_that_hangs_is_a_trigger() {
     let recorded = Recorded::new("busy");
     let folder = recorded.folder();
-    let triggers = || {
-        let summary = replay(&folder, &["--json"]);
-        if summary.code != Some(0) {
-            return Vec::new();
-        }
-        summary.json()["triggers"].as_array().unwrap().clone()
-    };
-    wait_for("the trigger", || !triggers().is_empty());
-    let [trigger] = &triggers()[..] else { panic!("{:?}", triggers()) };
+    let trigger = first_trigger(&folder);
     assert_eq!(trigger["kind"], "long step");
     let about = trigger["about"].as_str().unwrap();
     assert!(about.contains(" `search`, spawned at "), "{about}");
@@ -149,6 +156,26 @@ fn worker_is_recorded_to_its_end() {
     let trace = replay(&folder, &["trace"]).good();
     let is_end = |line: &str| line.contains("  task 1") && line.ends_with(": returned");
     assert!(trace.lines().any(is_end), "{trace}");
+}
+
+#[test]
+fn slow_job_is_a_trigger_with_a_snapshot() {
+    let place = Place::new();
+    let folder = place.folder().join("recorded");
+    let mut command = place.command(&application(), &["worker"]);
+    command.env("PIKAKE_RECORD", &folder).env("PIKAKE_RECORD_SLOW", "0");
+    let mut worker = Running::start(command);
+    worker.until("the worker is ready");
+    let id = place.pikake(&["send", "add", "2", "3"]);
+    let trigger = first_trigger(&folder);
+    assert_eq!(trigger["kind"], "slow job");
+    let about = trigger["about"].as_str().unwrap();
+    assert!(about.starts_with(&format!("add {id}: ")), "{about}");
+    let at = trigger["at"].as_str().unwrap().to_owned();
+    wait_for("the snapshot", || {
+        let seen = replay(&folder, &["ps", "--json"]);
+        seen.code == Some(0) && seen.json()["moment"]["snapshot"].as_str().unwrap() >= &*at
+    });
 }
 
 #[test]

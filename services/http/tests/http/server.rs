@@ -20,6 +20,7 @@ use pikake::http::{CLIENT_GONE, Executor, Io, Report, SHUTTING_DOWN, ServeError,
 use pikake::net::{Listener, TcpListener, TcpStream};
 use pikake::sim::{Cause, Sim};
 use pikake::sync::Event;
+use pikake::traps::trigger::{Kind, Triggers};
 use pikake::{Bound, Interrupted, Task, future_wait, shield, sleep, spawn, timed, timeout_after};
 
 const MOMENT: Duration = Duration::from_millis(20);
@@ -170,6 +171,24 @@ fn requests_are_answered_and_counted() {
         let refused = TcpStream::connect(site.address).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     });
+}
+
+/// Other tests of this process have slow requests as well.
+#[test]
+fn slow_request_is_a_trigger() {
+    let triggers = Triggers::begin(MOMENT);
+    run(async || {
+        let site = site().await;
+        let mut client = site.http1().await;
+        for path in ["/?marked", "/slow?marked"] {
+            site.ask(&mut client, path).await.unwrap();
+        }
+    });
+    let (fired, _) = triggers.take();
+    let marked = fired.iter().filter(|(_, about)| about.contains("marked"));
+    let marked: Vec<(Kind, &str)> = marked.map(|(kind, about)| (*kind, about.as_str())).collect();
+    let [(Kind::SlowRequest, about)] = marked[..] else { panic!("{marked:?}") };
+    assert!(about.contains("/slow?marked (200 OK): "), "{about}");
 }
 
 #[test]

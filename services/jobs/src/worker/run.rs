@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
 use pikake_time::Ticks;
+use pikake_traps::trigger::{Kind, fire_if_slow};
 use pikake_traps::{
     Builder, TaskError, TimedOut, blocking_with, deadline_after, elapsed_since, is_closing, now,
     timeout_after, wall_time,
@@ -381,7 +382,9 @@ impl Run {
             }
         };
         if let Some(began) = self.began.get() {
-            job.run_times.note(elapsed_since(began));
+            let took = elapsed_since(began);
+            job.run_times.note(took);
+            fire_if_slow(Kind::SlowJob, took, || format!("{} {}", request.job, request.id));
         }
         self.verdict(delivery, request, &current.facts, ended, job)
     }
