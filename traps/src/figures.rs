@@ -121,6 +121,7 @@ const CLASSES: usize = 32;
 pub struct Times {
     counts: [Cell<u64>; CLASSES],
     sum: Cell<Duration>,
+    longest: Cell<Duration>,
 }
 
 impl Times {
@@ -130,6 +131,7 @@ impl Times {
         let count = &self.counts[class.min(CLASSES - 1)];
         count.set(count.get() + 1);
         self.sum.set(self.sum.get().saturating_add(length));
+        self.longest.set(self.longest.get().max(length));
     }
 
     /// Adds the lengths that another one has counted.
@@ -138,6 +140,12 @@ impl Times {
             count.set(count.get() + more.get());
         }
         self.sum.set(self.sum.get().saturating_add(other.sum.get()));
+        self.longest.set(self.longest.get().max(other.longest.get()));
+    }
+
+    /// The longest of the lengths; zero if there are none.
+    pub fn longest(&self) -> Duration {
+        self.longest.get()
     }
 
     /// The counts, without zeros at the end. Element `n` counts the lengths of less than 2^n

@@ -29,7 +29,7 @@ use crate::control::command::Command;
 use crate::control::known::Heartbeat;
 use crate::wire::ids;
 
-pub use info::{Answer, ControlEvent, JobInfo, JobState, WorkerInfo};
+pub use info::{Answer, ControlEvent, EndedRuns, JobInfo, JobState, WorkerInfo};
 
 /// How long answers are collected by default. Celery's length.
 const WAIT: Duration = Duration::from_secs(1);

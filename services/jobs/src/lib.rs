@@ -40,7 +40,9 @@ pub use client::{
     App, Call, Cancelled, Follower, Group, Handle, IntoWorkflow, Members, Next, Workflow, group,
     map,
 };
-pub use control::{Answer, Control, ControlEvent, ControlEvents, JobInfo, JobState, WorkerInfo};
+pub use control::{
+    Answer, Control, ControlEvent, ControlEvents, EndedRuns, JobInfo, JobState, WorkerInfo,
+};
 pub use current::{CurrentJob, current_batch, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
 pub use job::{Definition, Jobs, Returned, RunBlocking, RunTask, Runner};

@@ -1,12 +1,15 @@
-//! The jobs that workers tell of in their events: the last ones one by one, and figures for each
-//! second.
+//! The jobs that workers tell of: by their events the last ones one by one, and figures for each
+//! second; and the runs of each job since a worker began.
+//!
+//! Workers of this library count the runs of their jobs themselves. Those of Celery do not tell the
+//! times and outcomes, so their events are counted, which come while a page is open.
 //!
 //! Events may be lost, come twice, and come late; texts in them are of any length. A [`History`] is
 //! bounded in each of its parts, and the oldest goes first.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pikake::jobs::ControlEvent;
+use pikake::jobs::{ControlEvent, EndedRuns};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,8 +17,10 @@ use serde_json::Value;
 const MOST_JOBS: usize = 10_000;
 /// How many seconds have figures.
 const SECONDS: usize = 300;
-/// How many names of jobs have figures.
+/// How many names of jobs have figures, those of each Celery worker apart.
 const MOST_NAMES: usize = 1_000;
+/// How many workers' own counts are kept, with those of workers that have ended.
+const MOST_WORKERS: usize = 1_000;
 /// How many bytes of a text are kept.
 const LONGEST_TEXT: usize = 2_048;
 /// Classes of lengths of time: class `n` has those below 2^n microseconds, the last one all others.
@@ -67,6 +72,15 @@ impl Runtimes {
         self.longest = self.longest.max(seconds);
     }
 
+    /// Adds what a worker has counted in the same classes.
+    fn add(&mut self, counts: &[u64], longest: f64) {
+        for (class, more) in counts.iter().enumerate() {
+            let count = &mut self.counts[class.min(CLASSES - 1)];
+            *count = count.saturating_add(u32::try_from(*more).unwrap_or(u32::MAX));
+        }
+        self.longest = self.longest.max(longest);
+    }
+
     /// An upper bound in seconds of the share's run times, at most twice too high; `None` if there
     /// were none.
     fn quantile(&self, share: f64) -> Option<f64> {
@@ -93,7 +107,7 @@ pub(crate) struct Second {
     p99: Option<f64>,
 }
 
-/// The figures of a job's name for the page, since the page's server listens.
+/// The figures of a job's name for the page.
 #[derive(Debug, Serialize)]
 pub(crate) struct OfName {
     name: String,
@@ -123,10 +137,24 @@ pub(crate) struct History {
     order: VecDeque<String>,
     /// By the second of the event.
     seconds: BTreeMap<u64, Figures>,
-    names: BTreeMap<String, Figures>,
+    /// By the worker and the name of the job, from events.
+    names: BTreeMap<(String, String), Figures>,
+    /// The own counts of workers, by worker.
+    counted: BTreeMap<String, OwnCounts>,
 }
 
+/// The runs that a worker has counted, by the job's name.
+type OwnCounts = BTreeMap<String, EndedRuns>;
+
 impl History {
+    /// Takes in what workers have counted. The counts of workers that have ended stay.
+    pub(crate) fn set_counts(&mut self, counts: Vec<(String, OwnCounts)>) {
+        if self.counted.len() + counts.len() > MOST_WORKERS {
+            self.counted.clear();
+        }
+        self.counted.extend(counts);
+    }
+
     /// Takes in an event. `now` is the time here, which a worker's clock need not have.
     pub(crate) fn add(&mut self, event: &ControlEvent, now: f64) {
         let Some(state) = event.kind.strip_prefix("task-") else { return };
@@ -170,7 +198,7 @@ impl History {
         job.traceback = text("traceback");
         let runtime = number("runtime").or_else(|| Some(event.at - job.started?));
         job.runtime = runtime.filter(|runtime| runtime.is_finite() && *runtime >= 0.0);
-        let (name, runtime) = (job.name.clone(), job.runtime);
+        let (name, runtime) = ((job.worker.clone(), job.name.clone()), job.runtime);
         self.count(name, state, runtime, now);
     }
 
@@ -188,11 +216,11 @@ impl History {
             .or_insert_with(|| SeenJob { id: id.to_owned(), ..SeenJob::default() })
     }
 
-    fn count(&mut self, name: String, state: &str, runtime: Option<f64>, now: f64) {
+    fn count(&mut self, name: (String, String), state: &str, runtime: Option<f64>, now: f64) {
         let second = now as u64;
         let has_room = self.names.len() < MOST_NAMES || self.names.contains_key(&name);
         // Without a name, an event was lost.
-        let of_name = match has_room && !name.is_empty() {
+        let of_name = match has_room && !name.1.is_empty() {
             true => Some(self.names.entry(name).or_default()),
             false => None,
         };
@@ -227,8 +255,28 @@ impl History {
     }
 
     pub(crate) fn names(&self) -> Vec<OfName> {
-        let of_name = |(name, figures): (&String, &Figures)| OfName {
-            name: name.clone(),
+        let mut names = BTreeMap::<&str, Figures>::new();
+        for ((worker, name), figures) in &self.names {
+            if !self.counted.contains_key(worker) {
+                let sum = names.entry(name).or_default();
+                let run_times = figures.runtimes.counts.map(u64::from);
+                sum.succeeded += figures.succeeded;
+                sum.failed += figures.failed;
+                sum.retried += figures.retried;
+                sum.revoked += figures.revoked;
+                sum.runtimes.add(&run_times, figures.runtimes.longest);
+            }
+        }
+        for (name, runs) in self.counted.values().flatten() {
+            let sum = names.entry(name).or_default();
+            sum.succeeded = sum.succeeded.saturating_add(runs.succeeded);
+            sum.failed = sum.failed.saturating_add(runs.failed);
+            sum.retried = sum.retried.saturating_add(runs.retried);
+            sum.revoked = sum.revoked.saturating_add(runs.revoked);
+            sum.runtimes.add(&runs.run_times, runs.longest);
+        }
+        let of_name = |(name, figures): (&str, Figures)| OfName {
+            name: shortened(name),
             succeeded: figures.succeeded,
             failed: figures.failed,
             retried: figures.retried,
@@ -237,7 +285,7 @@ impl History {
             p99: figures.runtimes.quantile(0.99),
             longest: figures.runtimes.longest,
         };
-        self.names.iter().map(of_name).collect()
+        names.into_iter().take(MOST_NAMES).map(of_name).collect()
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<&SeenJob> {
@@ -357,6 +405,31 @@ mod tests {
         assert_eq!(runtimes.quantile(1.0), Some(60.0));
         runtimes.note(f64::INFINITY);
         assert_eq!(runtimes.counts[CLASSES - 1], 1);
+    }
+
+    #[test]
+    fn own_counts_of_a_worker_replace_its_events() {
+        let mut history = History::default();
+        run(&mut history, "a", 10.0, 0.5);
+        let names = |history: &History| {
+            let names = history.names().into_iter();
+            let of_name = |it: OfName| (it.name, it.succeeded, it.failed, it.p50, it.longest);
+            names.map(of_name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&history), [("add".to_owned(), 1, 0, Some(0.5), 0.5)]);
+        let counts = |runs: Value| serde_json::from_value::<OwnCounts>(runs).unwrap();
+        // 36 runs of 1 to 2 ms, the longest of 1.5 ms.
+        let mut run_times = vec![0; 11];
+        run_times.push(36);
+        let runs = json!({"succeeded": 30, "failed": 6, "run_times": run_times, "longest": 0.0015});
+        let one = counts(json!({ "add": runs }));
+        history.set_counts(vec![("one@pk".to_owned(), one)]);
+        assert_eq!(names(&history), [("add".to_owned(), 30, 6, Some(0.0015), 0.0015)]);
+        // Another worker is added, and a field of a later version is no error.
+        let other = counts(json!({"add": {"succeeded": 2, "new": 1}, "sum": {"failed": 1}}));
+        history.set_counts(vec![("two@pk".to_owned(), other)]);
+        let sum = ("sum".to_owned(), 0, 1, None, 0.0);
+        assert_eq!(names(&history), [("add".to_owned(), 32, 6, Some(0.0015), 0.0015), sum]);
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Looker {
     async fn look(&self, events: &mut EventsOn) -> Result<Snapshot, BrokerError> {
         let app = &self.app;
         let control = app.control();
-        let workers = control.workers().await?;
+        let mut workers = control.workers().await?;
         let mut running = control.running().await?;
         let mut reserved = control.reserved().await?;
         turn_events_on(&control, &workers, events).await?;
@@ -202,6 +202,9 @@ impl Looker {
                 Err(error) => queue(name, Counts::default(), is_paused, Some(error.to_string())),
             });
         }
+        let counts = workers.iter_mut();
+        let counts = counts.filter_map(|worker| Some((worker.name.clone(), worker.jobs.take()?)));
+        self.history.borrow_mut().set_counts(counts.collect());
         let (running_count, reserved_count) = (running.len(), reserved.len());
         running.truncate(MOST_JOBS);
         reserved.truncate(MOST_JOBS);

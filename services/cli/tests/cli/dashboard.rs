@@ -124,6 +124,29 @@ fn page_shows_and_controls_the_workers() {
     assert!(!sends_events(&place), "the end of the page turns off what the page has turned on");
 }
 
+/// The first look at the page is in an incident: it has the runs before.
+#[test]
+fn page_counts_the_runs_before_it_was_opened() {
+    let place = Place::new();
+    let _worker = place.worker(&application(), &["worker", "--concurrency", "1"]);
+    for number in 1..=3 {
+        send(&place, &["add", "2", &number.to_string(), "--wait"]);
+    }
+    send(&place, &["fails", "\"no luck\""]);
+    let page = dashboard(&place);
+    let answer = page.until("api/overview", |answer| {
+        answer["names"].as_array().is_some_and(|names| names.len() == 2)
+    });
+    let names = &answer["names"];
+    assert_eq!(
+        (&names[0]["name"], &names[0]["succeeded"]),
+        (&json!("add"), &json!(3)),
+        "{names:#}"
+    );
+    assert!(names[0]["p99"].is_number() && names[0]["longest"].is_number(), "{names:#}");
+    assert_eq!((&names[1]["name"], &names[1]["failed"]), (&json!("fails"), &json!(1)), "{names:#}");
+}
+
 /// Whether the only worker sends events of jobs.
 fn sends_events(place: &Place) -> bool {
     pikake::run(async {

@@ -1,5 +1,6 @@
 //! What a worker does on a command, and its reply: as Celery's workers, in the same words.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -8,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::broker::Delivery;
 use crate::client::app::TimeLimits;
+use crate::control::EndedRuns;
 use crate::control::command::{Command, seconds};
 use crate::control::events::load_average;
 use crate::control::serve::revoked_ids;
@@ -193,7 +195,26 @@ fn stats(worker: &WorkerState) -> Value {
         "rusage": {},
         "loadavg": load_average(),
         "paused": &*app.0.control.paused.borrow(),
+        "jobs": ended_runs(worker),
     })
+}
+
+/// The runs of each job that have ended. Celery's workers do not tell them.
+fn ended_runs(worker: &WorkerState) -> BTreeMap<&'static str, EndedRuns> {
+    let jobs = worker.app.0.jobs.borrow();
+    let ended = jobs.iter().map(|(name, job)| {
+        let counts = job.counters.get();
+        let runs = EndedRuns {
+            succeeded: counts.done,
+            failed: counts.failed + counts.dead,
+            retried: counts.retried,
+            revoked: counts.revoked,
+            run_times: job.run_times.counts(),
+            longest: job.run_times.longest().as_secs_f64(),
+        };
+        (*name, runs)
+    });
+    ended.filter(|(_, runs)| *runs != EndedRuns::default()).collect()
 }
 
 /// The broker, without user and password.

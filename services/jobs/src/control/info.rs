@@ -1,8 +1,9 @@
 //! What workers tell of themselves and their jobs, read from Celery's form.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::control::command::seconds;
@@ -35,6 +36,9 @@ pub struct WorkerInfo {
     pub queues: Vec<String>,
     /// The paused queues that the worker knows.
     pub paused: Vec<String>,
+    /// The runs of each job that have ended since the worker began, by the job's name; `None` if the
+    /// worker does not say, as Celery's.
+    pub jobs: Option<BTreeMap<String, EndedRuns>>,
 }
 
 impl WorkerInfo {
@@ -49,6 +53,7 @@ impl WorkerInfo {
             pid: None,
             queues: Vec::new(),
             paused: Vec::new(),
+            jobs: None,
         }
     }
 
@@ -74,7 +79,28 @@ impl WorkerInfo {
         self.queues = queues.as_array().into_iter().flatten().filter_map(named).collect();
         let paused = stats["paused"].as_array().into_iter().flatten();
         self.paused = paused.filter_map(Value::as_str).map(str::to_owned).collect();
+        self.jobs = BTreeMap::deserialize(&stats["jobs"]).ok();
     }
+}
+
+/// The runs of a job that have ended since its worker began.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct EndedRuns {
+    /// Runs that returned a value.
+    pub succeeded: u64,
+    /// Runs that failed for good, and messages that were moved to the dead.
+    pub failed: u64,
+    /// Runs that failed and are retried.
+    pub retried: u64,
+    /// Jobs that were cancelled or had expired.
+    pub revoked: u64,
+    /// The number of run times of each length: element `n` counts those of less than 2^n
+    /// microseconds, and of at least half of that. Zeros at the end are left out.
+    pub run_times: Vec<u64>,
+    /// The longest run time in seconds.
+    pub longest: f64,
 }
 
 /// The state of a job that a worker holds.

@@ -138,7 +138,7 @@ const nameTable = new Table("names", [
   { key: "p50", title: "Median", of: (job) => job.p50, cell: (job) => seconds(job.p50), isNumber: true },
   { key: "p99", title: "99 %", of: (job) => job.p99, cell: (job) => seconds(job.p99), isNumber: true },
   { key: "longest", title: "Longest", of: (job) => job.longest, cell: (job) => (job.p50 == null ? "" : seconds(job.longest)), isNumber: true },
-], { key: "succeeded", isDescending: true }, "No job has ended since this page's server listens.");
+], { key: "succeeded", isDescending: true }, "No job has ended since these workers began.");
 
 function cancelButton(job) {
   return button("Cancel…", `cancel ${job.id}`, () => change(
@@ -178,7 +178,7 @@ const recentTable = new Table("recent-table", [
   { key: "runtime", title: "Took", of: (job) => job.runtime, cell: (job) => seconds(job.runtime), isNumber: true },
   { key: "ended", title: "Ended", of: (job) => job.ended, cell: (job) => ago(job.ended), isNumber: true },
   { key: "worker", title: "Worker", of: (job) => job.worker, cell: (job) => job.worker },
-], { key: "none" }, "No event has told of such a job.");
+], { key: "none" }, "No such job has begun or ended while a page was open.");
 
 function showJob(job) {
   const facts = [
