@@ -89,7 +89,7 @@ impl ServerFigures {
         // Codes from 600 on are none of HTTP; the type admits them.
         add(&self.responses[class.min(CLASSES.len() - 1)]);
         let took = began.map(elapsed_since);
-        if let (true, Some(took)) = (self.is_timed.get(), took) {
+        if let Some(took) = took {
             self.times.note(took);
         }
         took
