@@ -13,6 +13,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use pikake_traps::locks::Holding;
 use pikake_traps::{
     About, Builder, Interrupted, SeenWait, TaskMark, TaskRef, WaitQueue, current, sleep, yield_now,
 };
@@ -40,6 +41,12 @@ impl Holder {
     pub(crate) fn set(&self, place: &'static Location<'static>) {
         self.place.set(Some(place));
         self.task.set(TaskMark::current());
+    }
+
+    /// The task and the call that have the lock, unless it was handed over and its new holder has
+    /// not run since.
+    pub(crate) fn holding(&self) -> Option<Holding> {
+        Some((self.task.get(), self.place.get()?))
     }
 
     /// Whether the current task took the lock last, and the lock was not handed over since.

@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::holder::{Holder, report_own_lock};
-use crate::name::Name;
+use crate::name::show_name;
 use crate::permits::{PermitRequest, Taking};
+use pikake_traps::locks::{LockName, WaitedLock};
 
 /// A lock without a value.
 pub(crate) struct Lock {
@@ -18,16 +19,17 @@ pub(crate) struct Lock {
     permit: WaitQueue,
     /// The last task that took the lock.
     holder: Holder,
-    name: Name,
+    name: LockName,
 }
 
 impl Lock {
+    #[track_caller]
     pub(crate) const fn new() -> Self {
-        Self { permit: WaitQueue::with_permits(1), holder: Holder::new(), name: Name::NONE }
+        Self { permit: WaitQueue::with_permits(1), holder: Holder::new(), name: LockName::here() }
     }
 
     pub(crate) const fn set_name(&mut self, name: &'static str) {
-        self.name = Name::new(name);
+        self.name = LockName::Named(name);
     }
 
     /// Takes the lock if it is free and has no waiters. A lock that was granted in an ended kernel
@@ -65,19 +67,23 @@ impl Lock {
     }
 
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
-        self.name.show(shown);
+        show_name(self.name, shown);
         let holder = self.is_held().then_some(&self.holder);
         shown.field("held_by", &holder).field("waiting", &self.waiting());
     }
 }
 
-impl Default for Lock {
-    fn default() -> Self {
-        Self::new()
+impl PermitRequest for &Lock {
+    fn lock(&self) -> Option<WaitedLock> {
+        Some(WaitedLock {
+            address: std::ptr::from_ref(*self).addr(),
+            kind: "mutex",
+            name: self.name,
+            holder: self.holder.holding(),
+            is_exclusive: true,
+        })
     }
 }
-
-impl PermitRequest for &Lock {}
 
 impl Queued for Lock {
     #[inline]

@@ -37,14 +37,14 @@ use crate::lock::{Lock, Locking};
 /// assert_eq!(*balance.lock().await?, 90);
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
-#[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     lock: Lock,
     value: RefCell<T>,
 }
 
 impl<T> Mutex<T> {
-    /// Creates an unlocked lock.
+    /// Creates an unlocked lock. Listings show the place of the call, unless the lock has a name.
+    #[track_caller]
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), value: RefCell::new(value) }
     }
@@ -58,6 +58,13 @@ impl<T> Mutex<T> {
     /// The value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    #[track_caller]
+    fn default() -> Self {
+        Self::new(T::default())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pikake_traps::locks::LockName;
+
 /// A name, or none.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Name(Option<&'static str>);
@@ -18,6 +20,13 @@ impl Name {
         if let Some(name) = self.0 {
             shown.field("name", &name);
         }
+    }
+}
+
+/// Adds the name of a lock, if it has one, to a `Debug` output.
+pub(crate) fn show_name(name: LockName, shown: &mut fmt::DebugStruct<'_, '_>) {
+    if let LockName::Named(name) = name {
+        shown.field("name", &name);
     }
 }
 

@@ -8,6 +8,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use pikake_traps::locks::{WaitBegan, WaitedLock, wait_begins, wait_ends};
 use pikake_traps::{Interrupted, KernelTrap, Queued, TakeTrap, take_at};
 
 /// A request for permits of a queue.
@@ -17,6 +18,11 @@ pub(crate) trait PermitRequest: Queued + Clone {
     fn count(&self) -> usize {
         1
     }
+
+    /// The lock that the permits are of, for figures of its waits. `None`: they are of no lock.
+    fn lock(&self) -> Option<WaitedLock> {
+        None
+    }
 }
 
 /// A wait for permits, begun by its first poll.
@@ -24,7 +30,8 @@ pub(crate) struct Taking<P: PermitRequest>(Stage<P>);
 
 enum Stage<P: PermitRequest> {
     New(P),
-    Waiting(KernelTrap<TakeTrap<P>>),
+    /// With the moment at which the wait began, if it is measured.
+    Waiting(KernelTrap<TakeTrap<P>>, Option<WaitBegan>),
     Ended,
 }
 
@@ -62,14 +69,19 @@ impl<P: PermitRequest> Taking<P> {
         place: &'static Location<'static>,
     ) -> Poll<Result<P, Interrupted>> {
         if let Stage::New(permits) = &self.0 {
-            self.0 = Stage::Waiting(take_at(permits.clone(), permits.count(), place));
+            let began = wait_begins(|| permits.lock());
+            self.0 = Stage::Waiting(take_at(permits.clone(), permits.count(), place), began);
         }
-        let Stage::Waiting(trap) = &mut self.0 else {
+        let Stage::Waiting(trap, began) = &mut self.0 else {
             panic!("a wait for permits (at {place}) was polled after it had ended")
         };
         let answer = ready!(Pin::new(&mut *trap).poll(cx));
         let permits = trap.trap().of().clone();
+        let began = began.take();
         self.0 = Stage::Ended;
+        if let (Ok(()), Some(began), Some(lock)) = (&answer, began, permits.lock()) {
+            wait_ends(&lock, began, place, permits.queue().len());
+        }
         Poll::Ready(answer.map(|()| permits))
     }
 }

@@ -39,7 +39,6 @@ use crate::lock::{Lock, Locking};
 /// # Ok(()) }
 /// # pikake::sim::example(example()).unwrap();
 /// ```
-#[derive(Default)]
 pub struct ReentrantMutex<T: ?Sized> {
     lock: Lock,
     owner: Cell<Option<TaskId>>,
@@ -49,7 +48,8 @@ pub struct ReentrantMutex<T: ?Sized> {
 }
 
 impl<T> ReentrantMutex<T> {
-    /// Creates an unlocked lock.
+    /// Creates an unlocked lock. Listings show the place of the call, unless the lock has a name.
+    #[track_caller]
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), owner: Cell::new(None), depth: Cell::new(0), value }
     }
@@ -63,6 +63,13 @@ impl<T> ReentrantMutex<T> {
     /// The value.
     pub fn into_inner(self) -> T {
         self.value
+    }
+}
+
+impl<T: Default> Default for ReentrantMutex<T> {
+    #[track_caller]
+    fn default() -> Self {
+        Self::new(T::default())
     }
 }
 

@@ -6,11 +6,12 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
+use pikake_traps::locks::{LockName, WaitedLock};
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
 use crate::error::TryLockError;
 use crate::holder::{Holder, report_own_lock};
-use crate::name::Name;
+use crate::name::show_name;
 use crate::permits::{PermitRequest, take};
 
 /// A lock around a value for many readers or one writer at a time.
@@ -38,25 +39,24 @@ use crate::permits::{PermitRequest, take};
 /// routes.write().await?.push("/about");
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
-#[derive(Default)]
 pub struct RwLock<T: ?Sized> {
     gate: Gate,
     value: RefCell<T>,
 }
 
 /// The lock without its value. `serve` creates the permits of the waiters that get the lock.
-#[derive(Default)]
 struct Gate {
     reading: Cell<usize>,
     writing: Cell<bool>,
     writer: Holder,
     readers: WaitQueue,
     writers: WaitQueue,
-    name: Name,
+    name: LockName,
 }
 
 impl<T> RwLock<T> {
-    /// Creates an unlocked lock.
+    /// Creates an unlocked lock. Listings show the place of the call, unless the lock has a name.
+    #[track_caller]
     pub const fn new(value: T) -> Self {
         let gate = Gate {
             reading: Cell::new(0),
@@ -64,20 +64,27 @@ impl<T> RwLock<T> {
             writer: Holder::new(),
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
-            name: Name::NONE,
+            name: LockName::here(),
         };
         Self { gate, value: RefCell::new(value) }
     }
 
     /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
-        self.gate.name = Name::new(name);
+        self.gate.name = LockName::Named(name);
         self
     }
 
     /// The value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    #[track_caller]
+    fn default() -> Self {
+        Self::new(T::default())
     }
 }
 
@@ -254,6 +261,16 @@ impl Gate {
         }
     }
 
+    fn waited(&self, is_exclusive: bool) -> WaitedLock {
+        WaitedLock {
+            address: std::ptr::from_ref(self).addr(),
+            kind: "reader-writer lock",
+            name: self.name,
+            holder: self.writer.holding().filter(|_| self.writing.get()),
+            is_exclusive,
+        }
+    }
+
     fn about(&self) -> About {
         let lock = format!("reader-writer lock{}", self.name);
         match self.writing.get() {
@@ -275,7 +292,11 @@ impl Gate {
 #[derive(Clone)]
 struct ReadRequest<'a>(&'a Gate);
 
-impl PermitRequest for ReadRequest<'_> {}
+impl PermitRequest for ReadRequest<'_> {
+    fn lock(&self) -> Option<WaitedLock> {
+        Some(self.0.waited(false))
+    }
+}
 
 impl Queued for ReadRequest<'_> {
     fn queue(&self) -> &WaitQueue {
@@ -296,7 +317,11 @@ impl Queued for ReadRequest<'_> {
 #[derive(Clone)]
 struct WriteRequest<'a>(&'a Gate);
 
-impl PermitRequest for WriteRequest<'_> {}
+impl PermitRequest for WriteRequest<'_> {
+    fn lock(&self) -> Option<WaitedLock> {
+        Some(self.0.waited(true))
+    }
+}
 
 impl Queued for WriteRequest<'_> {
     fn queue(&self) -> &WaitQueue {
@@ -386,7 +411,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
             Err(_) => shown.field("value", &format_args!("<locked>")),
         };
         let Gate { reading, writing, writer, readers, writers, name } = &self.gate;
-        name.show(&mut shown);
+        show_name(*name, &mut shown);
         shown
             .field("reading", &reading.get())
             .field("written_by", &writing.get().then_some(writer))

@@ -7,9 +7,10 @@ use std::future::Future;
 use std::panic::Location;
 use std::rc::Rc;
 
+use pikake_traps::locks::{LockName, WaitedLock};
 use pikake_traps::{About, Interrupted, Queued, WaitQueue};
 
-use crate::name::Name;
+use crate::name::show_name;
 use crate::permits::{PermitRequest, take};
 
 /// A counting semaphore: a number of permits, of which tasks take some at a time.
@@ -42,32 +43,35 @@ pub struct Semaphore {
     /// The number of permits, free or taken.
     total: Cell<usize>,
     bound: usize,
-    name: Name,
+    name: LockName,
 }
 
 impl Semaphore {
     /// Creates a semaphore with `permits` permits and no upper bound.
+    #[track_caller]
     pub const fn new(permits: usize) -> Self {
         Self::with_bound(permits, usize::MAX)
     }
 
     /// Creates a semaphore with `permits` permits, and with that number as upper bound.
+    #[track_caller]
     pub const fn bounded(permits: usize) -> Self {
         Self::with_bound(permits, permits)
     }
 
     /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
-        self.name = Name::new(name);
+        self.name = LockName::Named(name);
         self
     }
 
+    #[track_caller]
     const fn with_bound(permits: usize, bound: usize) -> Self {
         Self {
             permits: WaitQueue::with_permits(permits),
             total: Cell::new(permits),
             bound,
-            name: Name::NONE,
+            name: LockName::here(),
         }
     }
 
@@ -252,6 +256,16 @@ impl PermitRequest for Request<'_> {
     fn count(&self) -> usize {
         self.count
     }
+
+    fn lock(&self) -> Option<WaitedLock> {
+        Some(WaitedLock {
+            address: std::ptr::from_ref(self.semaphore).addr(),
+            kind: "semaphore",
+            name: self.semaphore.name,
+            holder: None,
+            is_exclusive: false,
+        })
+    }
 }
 
 impl Queued for Request<'_> {
@@ -269,7 +283,7 @@ impl Queued for Request<'_> {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Semaphore");
-        self.name.show(&mut shown);
+        show_name(self.name, &mut shown);
         let free = self.available_permits();
         shown.field("available", &free).field("held", &(self.total.get() - free));
         if self.bound < usize::MAX {

@@ -125,6 +125,11 @@ pub struct Times {
 }
 
 impl Times {
+    /// The sum of all lengths.
+    pub fn sum(&self) -> Duration {
+        self.sum.get()
+    }
+
     /// Counts a length.
     pub fn note(&self, length: Duration) {
         let class = (u128::BITS - length.as_micros().leading_zeros()) as usize;

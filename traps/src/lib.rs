@@ -8,6 +8,7 @@
 //! | an adapter for a trait that requires `Send` | [`Bound`] |
 //! | an adapter for a trait whose waits cannot fail | [`elapse`] |
 //! | counts of what a service does | [`figures`] |
+//! | figures of a lock of your own | [`locks`] |
 //! | marks of unusual moments in a recording | [`trigger`] |
 //! | a kernel | [`TrapHandler`], [`Local`] |
 //!
@@ -37,6 +38,7 @@ mod interrupt;
 mod kind;
 mod listing;
 mod local;
+pub mod locks;
 mod long_steps;
 mod mark;
 mod memory;

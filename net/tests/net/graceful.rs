@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use pikake::net::{
     BACKLOG_WAIT, Closing, Ended, Farewell, Listener, ListenerFailed, MemoryStream, Patience, Read,
-    TcpListener, TcpStream, Write, interruption, serve, serve_until,
+    TcpListener, TcpStream, Write, serve, serve_until,
 };
 use pikake::testing::interrupt_everywhere;
 use pikake::time::{elapsed_since, now};

@@ -197,7 +197,10 @@ pub(crate) enum LookCommand {
     },
     /// Prints the figures of the process and of its kernels
     Stats(ProcessOption),
-    /// Shows the kernels that are in one step for too long, with the stack of the thread
+    /// Lists the locks that tasks waited for: how long, and who had them
+    Locks(ProcessOption),
+    /// Shows the kernels that are in one step for too long, and the last long steps, each with the
+    /// stack of the thread
     Blocked(ProcessOption),
     /// Asks a task to end: its next wait returns an error with the reason. With the id of a job: as
     /// `revoke`
@@ -242,7 +245,7 @@ impl LookCommand {
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::Ps(process) | Self::Tree(process) | Self::Stats(process) => process.pid,
-            Self::Blocked(process) | Self::Top(process) => process.pid,
+            Self::Blocked(process) | Self::Top(process) | Self::Locks(process) => process.pid,
             Self::Where { process, .. } | Self::Waits { process, .. } => process.pid,
             Self::Abort { process, .. } | Self::Trace { process, .. } => process.pid,
             Self::Profile { process, .. } => process.pid,

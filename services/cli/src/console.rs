@@ -165,6 +165,11 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
             let json = || json!({ "process": answer.process, "kernels": answer.kernels, "stats": answer.stats });
             output.answer(json, || text::stats(&answer))
         }
+        LookCommand::Locks(_) => {
+            let kernels = ask(&mut client, &Request::Kernels)?.kernels;
+            let answer = Answer { kernels, ..ask(&mut client, &Request::Locks)? };
+            output.answer(|| json!({ "locks": answer.locks }), || text::locks(&answer))
+        }
         LookCommand::Blocked(_) => {
             let kernels = ask(&mut client, &Request::Kernels)?.kernels;
             let mut answer = Answer { kernels, ..ask(&mut client, &Request::Blocked)? };

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::model::{
-    Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task, TaskName,
+    Blocked, Event, Graph, Kernel, KernelStats, Lock, ProcessStats, ProfileRow, Samples, Task,
+    TaskName,
 };
 use crate::protocol::Part;
 
@@ -18,6 +19,8 @@ pub struct Answer {
     pub graph: Option<Graph>,
     /// The figures of the process.
     pub process: Option<ProcessStats>,
+    /// The figures of the locks of all kernels.
+    pub locks: Vec<Lock>,
     /// The figures of each kernel.
     pub stats: Vec<KernelStats>,
     /// Whether a task that was asked to end has ended, and what became of it in words.
@@ -58,6 +61,7 @@ impl Answer {
                     }
                     none => *none = Some(graph),
                 },
+                Part::Locks(locks) => answer.locks.extend(locks),
                 Part::Process(process) => answer.process = Some(process),
                 Part::Stats(stats) => answer.stats.push(stats),
                 Part::Ended(is_over, how) => answer.ended = Some((is_over, how)),

@@ -286,6 +286,29 @@ pub struct ProcessStats {
     pub involuntary_switches: u64,
 }
 
+/// The figures of a lock, or of alike ones: those of the same kind and name, or made at the same
+/// place. A wait counts when it ends with the lock, and a hold while others wait.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Lock {
+    /// The number of the kernel.
+    pub kernel: u32,
+    /// The kind, with the name or the place where the lock was made: ``mutex `stock` ``.
+    pub lock: String,
+    /// The waits by length: element `n` counts those of less than 2^n microseconds and of at least
+    /// half of that.
+    pub waits: Vec<u64>,
+    /// The sum of all waits.
+    pub waited: u64,
+    /// The longest wait.
+    pub longest_wait: u64,
+    /// The holds by length, as the waits.
+    pub holds: Vec<u64>,
+    /// The longest hold.
+    pub longest_hold: u64,
+    /// The task of the longest hold in words, and the place of its call. `None`: not known.
+    pub longest_holder: Option<(String, String)>,
+}
+
 /// What a task in events is called.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TaskName {

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task, TaskKey,
-    TaskName,
+    Blocked, Event, Graph, Kernel, KernelStats, Lock, ProcessStats, ProfileRow, Samples, Task,
+    TaskKey, TaskName,
 };
 
 /// The version of the protocol.
@@ -79,6 +79,9 @@ pub enum Request {
     /// The last long steps that are over, the latest first: [`Part::Blocked`]. A process of a
     /// version before refuses this.
     LongSteps,
+    /// The figures of the locks that tasks waited for: [`Part::Locks`] of each kernel. A process of a
+    /// version before refuses this.
+    Locks,
     /// Times steps until the connection ends, so that tasks have `busy` and `longest`.
     Time,
 }
@@ -93,6 +96,8 @@ pub enum Part {
     Tasks(Vec<Task>),
     /// Who waits for whom.
     Graph(Graph),
+    /// The figures of the locks of one kernel.
+    Locks(Vec<Lock>),
     /// The figures of the process.
     Process(ProcessStats),
     /// The figures of a kernel.

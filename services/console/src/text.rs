@@ -9,8 +9,8 @@ use std::fmt::Write;
 
 use crate::answer::Answer;
 use crate::model::{
-    Edge, Event, GoesOn, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples,
-    Scope, Stack, State, Step, Task, TaskKey, Wait, What,
+    Edge, Event, GoesOn, Graph, Kernel, KernelStats, Lock, Process, ProcessStats, ProfileRow,
+    Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
 };
 use crate::page::{function_of, is_own};
 
@@ -28,8 +28,9 @@ const FUNCTIONS: usize = 20;
 const TRAPS: usize = 3;
 /// The longest name of a function in a stack, in characters.
 const FUNCTION_WIDTH: usize = 120;
-/// The function that polls a task: those around it are the kernel's.
-const POLL: &str = "_traps::cell::TaskCell";
+/// The functions of a kernel that polls a task have one of these: by the name, or by the file where
+/// the name is none of the whole.
+const POLLS: [&str; 2] = ["_traps::cell::TaskCell", "traps/src/cell.rs:"];
 /// The cell of a value that is not known.
 const UNKNOWN: &str = "-";
 
@@ -47,6 +48,11 @@ impl Ids {
             _ => None,
         };
         Self { only_kernel }
+    }
+
+    /// Whether the numbers of tasks need that of their kernel.
+    fn has_several(self) -> bool {
+        self.only_kernel.is_none()
     }
 
     /// The number of a task, as text.
@@ -813,6 +819,53 @@ fn event_line(names: &Names<'_>, event: &Event) -> String {
     format!("{at:>14}  {}: {what}", names.long(event.task))
 }
 
+/// The locks that tasks waited for, the one with the longest wait first.
+pub fn locks(answer: &Answer) -> String {
+    let has_several = Ids::of(&answer.kernels).has_several();
+    let mut sorted: Vec<&Lock> = answer.locks.iter().collect();
+    sorted.sort_by(|a, b| b.longest_wait.cmp(&a.longest_wait).then_with(|| a.lock.cmp(&b.lock)));
+    let row = |lock: &&Lock| {
+        let kernel = if has_several { format!("{}: ", lock.kernel) } else { String::new() };
+        let holder = match &lock.longest_holder {
+            Some((task, at)) => format!("{task} since {}", place(at)),
+            None => UNKNOWN.to_owned(),
+        };
+        vec![
+            format!("{kernel}{}", lock.lock),
+            lock.waits.iter().sum::<u64>().to_string(),
+            below(&lock.waits, 50),
+            below(&lock.waits, 99),
+            duration(lock.longest_wait),
+            lock.holds.iter().sum::<u64>().to_string(),
+            below(&lock.holds, 99),
+            duration(lock.longest_hold),
+            holder,
+        ]
+    };
+    let rows: Vec<Vec<String>> = sorted.iter().map(row).collect();
+    let head =
+        ["lock", "waits", "50 %", "99 %", "longest", "holds", "99 %", "longest", "longest hold by"];
+    let is_number = [false, true, true, true, true, true, true, true, false];
+    match rows.is_empty() {
+        true => warnings(answer) + "no task has waited for a lock\n",
+        false => warnings(answer) + &table(&head, &is_number, &rows),
+    }
+}
+
+/// The length that so many of a hundred are below, by counts of powers of two of a microsecond.
+fn below(counts: &[u64], percent: u64) -> String {
+    let all: u64 = counts.iter().sum();
+    let mut sum = 0;
+    let class = counts.iter().position(|count| {
+        sum += count;
+        sum * 100 >= all * percent
+    });
+    match class.filter(|_| all > 0) {
+        Some(class) => format!("<{}", duration(1_000 << class)),
+        None => UNKNOWN.to_owned(),
+    }
+}
+
 /// The kernels that are in one step for too long, and the last long steps that are over, each with
 /// the stack of the thread.
 pub fn blocked(answer: &Answer) -> String {
@@ -849,7 +902,8 @@ pub fn blocked(answer: &Answer) -> String {
 
 /// The functions of the task, the innermost first, without those of the kernel that polls it.
 pub(crate) fn of_task(frames: &[String]) -> impl Iterator<Item = &str> {
-    frames.iter().rev().map(String::as_str).take_while(|frame| !frame.contains(POLL))
+    let is_poll = |frame: &&str| POLLS.iter().any(|poll| frame.contains(poll));
+    frames.iter().rev().map(String::as_str).take_while(move |frame| !is_poll(frame))
 }
 
 /// The functions of the task, and the number of those of the kernel that polls it.

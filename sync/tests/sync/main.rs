@@ -6,6 +6,7 @@
 )]
 
 mod channels;
+mod figures;
 mod handed_over;
 mod interrupted;
 mod kernels;

@@ -260,7 +260,7 @@ fn inspected_waits_name_their_primitives() {
             &format!("mutex `accounts`, held by task {holder} `holder`"),
             "oneshot channel",
             "queue `orders`, length 1 of 1",
-            "reader-writer lock, written by task 1",
+            &format!("reader-writer lock made at {}:213:28, written by task 1", file!()),
             &format!("task {holder} `holder`"),
             "timer, 10s left",
         ]

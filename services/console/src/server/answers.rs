@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::{KernelView, kernel_figures};
 use pikake_kernel::wait_graph::{self, GraphTask, GraphWait, WaitGraph};
+use pikake_traps::locks::{LockRow, lock_rows};
 use pikake_traps::{Interrupted, Replied, TaskId, sleep};
 
 use super::Server;
@@ -17,7 +18,7 @@ use super::blocked::{blocked, long_steps};
 use super::profile::profile;
 use super::trace::trace;
 use crate::answer::Answer;
-use crate::model::{self, Edge, Graph, KernelStats, PeerStats, State, Step, Task, TaskKey};
+use crate::model::{self, Edge, Graph, KernelStats, Lock, PeerStats, State, Step, Task, TaskKey};
 use crate::observed::{
     self, ANSWER_WITHIN, INSPECTED_PAGE, OWNERS_OF_WAIT, References, SeenTask, Silent, TEXT_BYTES,
     WORK_WITHIN, ask, find, future_bytes, list, list_with_waits, look_at, look_at_all, nanoseconds,
@@ -135,6 +136,7 @@ pub(super) async fn answer(
             }
         }
         Request::Stats => stats(server, to).await,
+        Request::Locks => locks(server, to).await,
         Request::Cancel { task, reason } => end(server, *task, Some(reason), to).await,
         Request::Abort { task } => end(server, *task, None, to).await,
         Request::Trace { seconds } => {
@@ -553,6 +555,42 @@ pub(super) async fn stats(server: &Server, to: &impl Sink) -> Result<(), Trouble
         }
     }
     Ok(())
+}
+
+/// The figures of the locks of each kernel.
+async fn locks(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
+    for (kernel, shown) in ping(server).await {
+        let id = shown.id;
+        let locks = match shown.stale {
+            None => {
+                ask(&kernel, move || lock_rows().iter().map(|row| lock_of(id, row)).collect()).await
+            }
+            Some(_) => Err(Silent),
+        };
+        match locks {
+            Ok(locks) => to.part(Part::Locks(locks)).await?,
+            Err(Silent) => to.part(Part::Kernel(show(server, &kernel, false, false))).await?,
+        }
+    }
+    Ok(())
+}
+
+fn lock_of(kernel: u32, row: &LockRow) -> Lock {
+    let name = row.name.map_or_else(
+        || "s beyond those with figures of their own".to_owned(),
+        |name| name.to_string(),
+    );
+    let holder = row.longest_holder.borrow();
+    Lock {
+        kernel,
+        lock: text_of(&format!("{}{name}", row.kind)),
+        waits: row.waits.counts(),
+        waited: nanoseconds(row.waits.sum()),
+        longest_wait: nanoseconds(row.longest_wait.get()),
+        holds: row.holds.counts(),
+        longest_hold: nanoseconds(row.longest_hold.get()),
+        longest_holder: holder.as_ref().map(|(task, place)| (text_of(task), place.to_string())),
+    }
 }
 
 async fn kernel_stats(kernel: &KernelView) -> Result<KernelStats, Silent> {

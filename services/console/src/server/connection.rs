@@ -253,6 +253,7 @@ fn halves(part: Part) -> Option<(Part, Option<Part>)> {
             Some((Part::Graph(graph), Some(Part::Graph(rest))))
         }
         Part::Events(events) => second(events, Part::Events),
+        Part::Locks(locks) => second(locks, Part::Locks),
         Part::Names(names) => second(names, Part::Names),
         Part::Profile(rows) => second(rows, Part::Profile),
         Part::Samples(mut samples) => {
