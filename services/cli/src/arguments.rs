@@ -95,8 +95,8 @@ pub(crate) enum ToolCommand {
     Shared(Shared),
     #[command(flatten)]
     Look(LookCommand),
-    /// Reads a recording, which the variable PIKAKE_RECORD makes a program write, and shows a moment
-    /// of it; without a view, a summary
+    /// Reads a recording, which the variable PIKAKE_RECORD makes a program write, and shows a
+    /// moment of it; without a view, a summary
     Replay(ReplayOptions),
     /// Reads commands for one process, without its number; with --web, serves a page about it
     Console {

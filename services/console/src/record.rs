@@ -11,8 +11,8 @@
 //! | `PIKAKE_RECORD_SLOW` | the seconds from which on a request or a job is slow, as `0.25` | 1 |
 //!
 //! A program without the attribute calls
-//! [`Console::builder().record`](crate::Builder::record). If the folder cannot be made, or a value is
-//! wrong, the program logs a warning, and runs.
+//! [`Console::builder().record`](crate::Builder::record). If the folder cannot be made, or a value
+//! is wrong, the program logs a warning, and runs.
 //!
 //! The command `pikake replay` reads the files, and [`Recording`] does so for programs.
 //!
@@ -25,8 +25,8 @@
 //! removed by another one: if several processes of a program share a folder, each has one file at
 //! the least.
 //!
-//! Each record is written to the system at once. After `kill -9` a file has all but the last moment,
-//! and the reader leaves out a record that is not whole. After a crash of the machine, the
+//! Each record is written to the system at once. After `kill -9` a file has all but the last
+//! moment, and the reader leaves out a record that is not whole. After a crash of the machine, the
 //! file may lack what the system had not yet written to the disk.
 //!
 //! If a record cannot be written, as on a full disk, the program logs one warning. The recording
@@ -35,21 +35,27 @@
 //! # Contents
 //!
 //! * **Snapshots** of all tasks with their waits, the graph of waits, and the figures of the
-//!   kernels and of the process: one each second, or rarer. The pause after a snapshot is a hundred
-//!   times as long as the snapshot took, so looks take about 1 % of a processor at most. Snapshots
-//!   fill at most 1 % of the bound in 30 seconds. While no kernel does anything, there is a snapshot each
-//!   minute, and a mark each five seconds that the process lives.
-//! * **Events** between the snapshots: spawns, ends, and steps that end in a wait. Every 250 ms the
-//!   console reads the last 4,095 events of each kernel, and writes as many as fill 1 % of the
-//!   bound in 30 seconds. Other events are counted as lost. While nothing happens, the console
-//!   looks once a second.
+//!   kernels and of the process: one each second, or rarer. The pause after a snapshot is a
+//!   hundred times as long as the snapshot took, so looks take about 1 % of a processor at most.
+//!   Snapshots fill at most 1 % of the bound in 30 seconds. While no kernel does anything, there
+//!   is a snapshot each minute, and a mark each second that the process lives.
+//! * **Events** between the snapshots: spawns, ends, and steps that end in a wait. Every 250 ms
+//!   the console reads the last 4,095 events of each kernel, and writes as many as fill 1 % of
+//!   the bound in 30 seconds. Other events are counted as lost. While nothing happens, the
+//!   console looks once a second.
 //! * **Triggers**: moments at which something unusual happened. At a trigger, the console writes
-//!   all events that the kernels have, and a snapshot. Further triggers within the next five seconds, or
-//!   a quarter of the pause between snapshots, are only counted.
+//!   all events that the kernels have, and a snapshot. Further triggers within the next five
+//!   seconds, or a quarter of the pause between snapshots, are only counted. These are triggers:
+//!   a step of 250 ms or more, which the console finds while it lasts; a timer that was 131 ms
+//!   late or more; a request of HTTP or a job that was slow; a failed check of a worker's
+//!   `/readyz`; tasks that had not ended within the grace of a shutdown. A program fires its own
+//!   by [`fire`](pikake_traps::trigger::fire).
 //!
 //! A program that is recorded and has no console does not note steps after which the task is ready
-//! again, as after `yield_now`. So these steps are not among the events, and the numbers of steps of
-//! the tasks do not count them. A program with a console notes all steps.
+//! again, as after `yield_now`. So these steps are not among the events, and the numbers of steps
+//! of the tasks do not count them. Until such a task waits again, a replay shows its state by the
+//! last snapshot and the last wait. A program with a console notes all steps. A program that ends
+//! within 10 ms may leave a file without a snapshot or events.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! The format of the files of a recording.
 //!
 //! A file begins with [`MAGIC`] and the [`VERSION`] as four bytes with the least significant one
-//! first. Then come *frames*: the length of the content, a CRC-32 of it, four bytes each in the same
-//! order, and the content. The first content is the [`Header`] as JSON. Each other one is a
+//! first. Then come *frames*: the length of the content, a CRC-32 of it, four bytes each in the
+//! same order, and the content. The first content is the [`Header`] as JSON. Each other one is a
 //! [`Frame`] in the encoding of postcard, which has no names of fields. So any change of the types
 //! below changes the version.
 //!
@@ -85,8 +85,8 @@ type Key = (u32, u64);
 pub(crate) struct SnapshotRow {
     /// The length of the look.
     pub(crate) took: u64,
-    /// The kernels, the figures of the process, and those of the kernels, as JSON: they are few, and
-    /// later versions have more of them.
+    /// The kernels, the figures of the process, and those of the kernels, as JSON: they are few,
+    /// and later versions have more of them.
     kernels: String,
     process: String,
     stats: String,

@@ -37,8 +37,8 @@ pub enum ReadError {
     Damaged(PathBuf),
     /// The folder has no recording.
     Empty(PathBuf),
-    /// The recording has no snapshot at or before the moment: the first one is at the second moment,
-    /// if there is one.
+    /// The recording has no snapshot at or before the moment: the first one is at the second
+    /// moment, if there is one.
     NoSnapshot(Duration, Option<Duration>),
 }
 
@@ -137,8 +137,8 @@ pub struct Moment {
     pub events: u64,
     /// The number of events since the snapshot that were not written: the tasks may have done more.
     pub lost: u64,
-    /// The tasks, the graph of waits, and the figures. The figures are those of the snapshot. A wait
-    /// that began after the snapshot has no words for what it is for.
+    /// The tasks, the graph of waits, and the figures. The figures are those of the snapshot. A
+    /// wait that began after the snapshot has no words for what it is for.
     pub answer: Answer,
 }
 
@@ -608,7 +608,13 @@ impl Replayed {
         let Self { at: snapshot, mut answer, stepped, ended, events, lost, .. } = self;
         let age = at.saturating_sub(snapshot);
         answer.tasks.retain(|task| !ended.contains(&task.id));
+        let is_stale = |kernel: &&Kernel| kernel.stale.is_some();
+        let stale: BTreeSet<u32> = answer.kernels.iter().filter(is_stale).map(|it| it.id).collect();
         for task in &mut answer.tasks {
+            // The tasks of a kernel that does not answer are as they were, here as in live lists.
+            if stale.contains(&task.id.kernel) && !stepped.contains_key(&task.id) {
+                continue;
+            }
             if let Some(goes_on) = &mut task.goes_on {
                 goes_on.asked = goes_on.asked.saturating_add(age);
             }

@@ -26,11 +26,9 @@ use crate::text::{counted, duration};
 /// The pause between two readings of the recorders while something happens.
 const READ_EVERY: Duration = Duration::from_millis(250);
 
-/// The pause while nothing happens, and between snapshots at the least.
+/// The pause while nothing happens, between marks that the process lives, and between snapshots at
+/// the least.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The pause between two marks that the process lives, while there are no other records.
-const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// The pause between snapshots while nothing happens, or if a snapshot cannot be written.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -142,7 +140,7 @@ impl Recorder {
             if (is_due || is_wanted) && has_kernels && !self.writer.is_paused() {
                 self.snapshot().await;
             }
-            if self.writer.last_write().is_none_or(|last| last.elapsed() >= ALIVE_EVERY) {
+            if self.writer.last_write().is_none_or(|last| last.elapsed() >= SECOND) {
                 let at = self.now();
                 self.writer.write(at, |_| Body::Alive);
             }
@@ -234,6 +232,7 @@ impl Recorder {
 
     /// Fires a trigger for each step that lasts, once.
     fn find_long_steps(&mut self) {
+        let kernels = self.rings.len();
         for (number, ring) in &mut self.rings {
             let step = ring.kernel.current_step().filter(|step| step.lasts >= LONG_STEP);
             let task = step.as_ref().map(|step| step.task);
@@ -242,12 +241,13 @@ impl Recorder {
                     "" => String::new(),
                     name => format!(" `{}`", shown(name)),
                 };
-                let (task, lasts) = (step.task, duration(nanoseconds(step.lasts)));
-                let at = step.spawned_at;
+                let task = match kernels {
+                    1 => step.task.to_string(),
+                    _ => format!("{number}.{}", step.task),
+                };
+                let (at, lasts) = (step.spawned_at, duration(nanoseconds(step.lasts)));
                 fire(Kind::LongStep, || {
-                    format!(
-                        "task {number}.{task}{name}, spawned at {at}, is in one step for {lasts}"
-                    )
+                    format!("task {task}{name}, spawned at {at}, is in one step for {lasts}")
                 });
             }
             ring.long_step = task;
