@@ -142,15 +142,15 @@
 //! | `dns` | | [`net::dns`] | hickory-resolver | +69 | 1.88 |
 //! | `peer-credentials` | | [`UnixStream::peer_credentials`](net::UnixStream) on Linux | nix | +4 | 1.85 |
 //! | `io-traits` | | `AsyncRead` and `AsyncWrite` of tokio and of futures for the streams of [`net`] | futures-io, and tokio's traits, without its runtime | +2 | 1.85 |
-//! | `tokio-console` | | [`console::tokio_console`]: with the variable `TOKIO_CONSOLE_BIND`, the program tokio-console can attach | console-api, tonic, hyper | +65 | 1.85 |
-//! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof | +49 | 1.85 |
+//! | `tokio-console` | | [`console::tokio_console`]: with the variable `TOKIO_CONSOLE_BIND`, the program tokio-console can attach | console-api, tonic, hyper | +70 | 1.85 |
+//! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof | +52 | 1.85 |
 //! | `http` | | [`http`]; turns `io-traits` on | hyper | +22 | 1.85 |
 //! | `http-client` | | [`http::Client`], which decodes gzip and deflate; turns `http` on | hyper, serde_json, url, flate2 | +68 | 1.85 |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum | +35 | 1.85 |
 //! | `postgres` | | [`postgres`]; turns `pool` on | tokio-postgres | +48 | 1.85 |
 //! | `rpc` | | [`rpc`], `#[pikake::service]`; turns `peer-credentials` on | serde, postcard, serde_json | +16 | 1.85 |
 //! | `pool` | | [`pool`]: objects that cost something to make | | +3 | 1.85 |
-//! | `console` | | [`console`], `#[pikake::main(console)]`; [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | serde_json, prometheus-client | +18 | 1.85 |
+//! | `console` | | [`console`], `#[pikake::main(console)]`; [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text; [`console::record`]: recordings in files | serde_json, prometheus-client, postcard | +23 | 1.85 |
 //! | `tokio` | | [`tokio`] | tokio | +2 | 1.85 |
 //! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff | +11 | 1.85 |
 //! | `jobs-sqlite` | | the broker `sqlite://`; turns `jobs` on | SQLite, which a C compiler builds | +24 | 1.89 |
@@ -180,6 +180,7 @@
 #![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
 #![cfg_attr(not(feature = "console"), doc = "[`console`]: #features")]
 #![cfg_attr(not(feature = "console"), doc = "[`console::metrics`]: #features")]
+#![cfg_attr(not(feature = "console"), doc = "[`console::record`]: #features")]
 #![cfg_attr(not(feature = "tokio-console"), doc = "[`console::tokio_console`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 #![cfg_attr(not(feature = "http-client"), doc = "[`http::Client`]: #features")]

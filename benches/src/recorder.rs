@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use pikake::traps::inspect::{record_current_kernel, time_steps};
+use pikake::traps::inspect::{record_current_kernel, record_waits_of_current_kernel, time_steps};
 use pikake::{Kernel, yield_now};
 
-const MODES: [&str; 3] = ["plain", "recorded", "timed"];
+const MODES: [&str; 4] = ["plain", "filed", "recorded", "timed"];
 
 /// How often each kernel is measured, in turn with the others.
 const REPETITIONS: usize = 101;
@@ -22,6 +22,7 @@ const ROUNDS: usize = 8;
 fn kernel(mode: &str) -> Kernel {
     let kernel = Kernel::new().expect("a kernel");
     let set = kernel.enter(|| match mode {
+        "filed" => record_waits_of_current_kernel(),
         "recorded" => record_current_kernel(),
         "timed" => {
             record_current_kernel();
@@ -77,7 +78,7 @@ fn main() {
                 times.push(measure(kernel, tasks, STEPS.max(ROUNDS * tasks)));
             }
         }
-        let [plain, recorded, timed] = times.map(least);
-        println!("{tasks}\t{plain:.1}\t{recorded:.1}\t{timed:.1}");
+        let [plain, filed, recorded, timed] = times.map(least);
+        println!("{tasks}\t{plain:.1}\t{filed:.1}\t{recorded:.1}\t{timed:.1}");
     }
 }
