@@ -32,6 +32,7 @@
 //! pikake             # lists the processes that have a console
 //! pikake ps 4711     # lists its tasks
 //! pikake waits 4711  # names deadlocks
+//! pikake replay FOLDER ps --at -30s  # the same of a recording, 30 seconds before its end
 //! ```
 //!
 //! `cancel ID` revokes a job. In the program `pikake`, a number after `cancel` is a task of a

@@ -29,6 +29,9 @@
 //! }
 //! ```
 //!
+//! The variable `PIKAKE_RECORD` has a program leave a recording in files, also without a socket:
+//! see [`record`].
+//!
 //! Under `#[pikake::main(console)]`, SIGUSR1 and SIGQUIT write the tasks, their waits and the
 //! figures to standard error. This needs no socket.
 //!
@@ -39,9 +42,9 @@
 //! * **Stuck kernels.** The console has a thread of its own. If a kernel does not answer for 250
 //!   ms, the console tells which step the kernel is in, and the tasks of the last look. The answer
 //!   says so ([`model::Kernel`]).
-//! * **Crashes.** If the main task of `#[pikake::main]` panics and there is a console, the last 40
-//!   events of the main task's kernel are written to standard error. With `panic = "abort"` they
-//!   are not.
+//! * **Crashes.** If the main task of `#[pikake::main]` panics and there is a console or a
+//!   recording, the last 40 events of the main task's kernel are written to standard error. With
+//!   `panic = "abort"` they are not.
 //! * **Bounds.** A profile lasts at most 60 seconds. The console serves 100 clients at once. A
 //!   client that does not take a frame within 10 seconds loses its connection, and so does a client
 //!   that sends a malformed request, or more than 16 KiB during an answer. The console answers four
