@@ -101,8 +101,8 @@ impl Stop {
             AppError::Broker(error) => error,
             error => return Self::app(error),
         };
-        let is_lost_server = matches!(&error, BrokerError::Lost(why) if !is_of_results(why))
-            && !app.url().starts_with("sqlite://");
+        let is_lost_server =
+            matches!(error, BrokerError::Lost(_)) && !app.url().starts_with("sqlite://");
         let mut stop = Self::broker(app, error);
         if let (true, Some(message)) = (is_lost_server, &mut stop.message) {
             message.push_str(
@@ -117,7 +117,7 @@ impl Stop {
     pub(crate) fn broker(app: &App, error: BrokerError) -> Self {
         let url = app.redacted_url();
         let message = match error {
-            BrokerError::Lost(why) if is_of_results(&why) => why,
+            BrokerError::ResultsLost(why) | BrokerError::ResultsRefused(why) => why,
             BrokerError::Lost(why) => format!("the broker {url} cannot be reached: {why}"),
             BrokerError::Refused(why) => format!("the broker {url} refuses: {why}"),
             BrokerError::Io(error) => format!("the broker {url} failed: {error}"),
@@ -185,11 +185,6 @@ impl Stop {
     }
 }
 
-/// Whether the Redis of the results is lost, and not the broker.
-fn is_of_results(why: &str) -> bool {
-    why.starts_with("no connection to Redis")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +205,14 @@ mod tests {
         for later in [Stop::broker(&app, lost()), Stop::queue(&app, lost())] {
             let later = message(later);
             assert_eq!(later, "the broker amqp://…@host/ cannot be reached: it hung up");
+        }
+        // A lost or busy Redis of the results is not called the broker.
+        let lost = || BrokerError::ResultsLost("Redis at host:6379: LOADING".into());
+        for of_results in [
+            Stop::app_at(&app, AppError::Broker(lost())),
+            Stop::wait(&app, JobError::Broker(lost())),
+        ] {
+            assert_eq!(message(of_results), "Redis at host:6379: LOADING");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pikake::console::Console;
 use pikake::console::for_main::start;
-use pikake::jobs::{App, AppError, JobStats, Report, ShutdownHandle};
+use pikake::jobs::{App, AppError, BrokerError, JobStats, Report, ShutdownHandle};
 use pikake::signal::{SIGHUP, SIGINT, SIGTERM, Signals, signal_name};
 use pikake::task::CancelOnDrop;
 use pikake::traps::TaskRef;
@@ -141,7 +141,12 @@ pub(crate) async fn until_connected(
         match connect().await {
             Err(AppError::Broker(error)) if error.is_lost() => {
                 let (broker, retry_in) = (app.redacted_url(), pause.as_secs_f64());
-                tracing::warn!(broker, %error, retry_in, "waits for the broker");
+                match error {
+                    BrokerError::ResultsLost(error) => {
+                        tracing::warn!(error, retry_in, "waits for the Redis of the results");
+                    }
+                    error => tracing::warn!(broker, %error, retry_in, "waits for the broker"),
+                }
                 sleep(pause).await?;
                 pause = LONGEST_PAUSE.min(pause * 2);
             }

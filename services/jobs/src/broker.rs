@@ -451,6 +451,12 @@ pub enum BrokerError {
     Lost(String),
     /// The broker refuses, and would do so again (no such queue, other options, no permission).
     Refused(String),
+    /// The Redis of [`App::results`](crate::App::results) is lost or busy; the call may be retried.
+    /// The broker need not be.
+    ResultsLost(String),
+    /// The Redis of [`App::results`](crate::App::results) refuses, and would do so again (wrong
+    /// password, value too large).
+    ResultsRefused(String),
     /// The receipt is of an earlier connection or was used: this consumer no longer has the
     /// message.
     Stale,

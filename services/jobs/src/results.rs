@@ -36,10 +36,10 @@ pub(crate) async fn with_results(
 ) -> Result<Rc<dyn Broker>, BrokerError> {
     #[cfg(feature = "redis")]
     {
-        let address = url.parse().map_err(BrokerError::Refused)?;
+        let address = url.parse().map_err(BrokerError::ResultsRefused)?;
         let results = redis::RedisResults::open(address).await?;
         Ok(Rc::new(with_redis::WithRedis::new(broker, results)))
     }
     #[cfg(not(feature = "redis"))]
-    Err(BrokerError::Refused(check_url(url.to_owned()).err().unwrap_or_default()))
+    Err(BrokerError::ResultsRefused(check_url(url.to_owned()).err().unwrap_or_default()))
 }

@@ -9,10 +9,11 @@ use pikake_traps::Interrupted;
 use crate::broker::{BrokerError, PublishError, PublishFailure};
 
 impl BrokerError {
-    /// Whether the same call may succeed later: the broker is lost, or its disk is full.
+    /// Whether the same call may succeed later: the broker or the Redis of the results is lost, or
+    /// the broker's disk is full.
     pub fn is_lost(&self) -> bool {
         match self {
-            Self::Lost(_) => true,
+            Self::Lost(_) | Self::ResultsLost(_) => true,
             Self::Io(error) => error.kind() == ErrorKind::StorageFull,
             _ => false,
         }
@@ -25,6 +26,8 @@ impl fmt::Display for BrokerError {
             Self::Interrupted(why) => write!(f, "the wait for the broker was interrupted: {why}"),
             Self::Lost(why) => write!(f, "the connection to the broker is lost: {why}"),
             Self::Refused(why) => write!(f, "the broker refuses: {why}"),
+            // These texts name Redis.
+            Self::ResultsLost(why) | Self::ResultsRefused(why) => f.write_str(why),
             Self::Stale => f.write_str(
                 "the receipt is of an earlier connection or was used: this consumer no longer has \
                  the message",

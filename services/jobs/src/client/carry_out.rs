@@ -111,9 +111,15 @@ pub(crate) fn unsent(app: &App, job: Outgoing, why: &BrokerError) -> VecDeque<Ac
     actions
 }
 
-/// Whether the broker may take later what it did not take now.
+/// Whether the broker, or the Redis of the results, may take later what it did not take now.
 pub(crate) fn is_worth_a_retry(error: &BrokerError) -> bool {
-    matches!(error, BrokerError::Lost(_) | BrokerError::Io(_) | BrokerError::Interrupted(_))
+    matches!(
+        error,
+        BrokerError::Lost(_)
+            | BrokerError::ResultsLost(_)
+            | BrokerError::Io(_)
+            | BrokerError::Interrupted(_)
+    )
 }
 
 /// Sends a job. An error has the job.

@@ -75,10 +75,11 @@ impl RedisResults {
         let replies = self.commands.ask(commands).await?;
         match replies.iter().find_map(Reply::error) {
             None => Ok(replies),
-            Some(why) if is_transient(why) => {
-                Err(BrokerError::Lost(format!("Redis at {}: {why}", self.address.host_and_port())))
-            }
-            Some(why) => Err(BrokerError::Refused(format!(
+            Some(why) if is_transient(why) => Err(BrokerError::ResultsLost(format!(
+                "Redis at {}: {why}",
+                self.address.host_and_port()
+            ))),
+            Some(why) => Err(BrokerError::ResultsRefused(format!(
                 "Redis at {}: {why}",
                 self.address.host_and_port()
             ))),
@@ -96,7 +97,7 @@ impl RedisResults {
         let Some(Reply::Bytes(meta)) = replies.first() else { return Ok(None) };
         match Outcome::from_meta(meta) {
             Ok((_, outcome)) => Ok(Some(outcome)),
-            Err(error) => Err(BrokerError::Refused(format!(
+            Err(error) => Err(BrokerError::ResultsRefused(format!(
                 "`{key}` in Redis cannot be read: {error} (results are read as JSON, without compression)"
             ))),
         }
@@ -116,7 +117,7 @@ impl RedisResults {
         let job = job_of(message)?;
         // What nobody can read is replaced.
         let before = match self.outcome(&job).await {
-            Err(BrokerError::Refused(_)) => None,
+            Err(BrokerError::ResultsRefused(_)) => None,
             before => before?,
         };
         if before.is_some_and(|before| !replaces(outcome.state, before.state)) {
@@ -125,7 +126,7 @@ impl RedisResults {
         let (key, meta) = (key_of(&job), outcome.to_meta_of(&job.0, message, wall_time()));
         if meta.len() > MAX_VALUE {
             let why = format!("its outcome of {} bytes is too large for Redis", meta.len());
-            return Err(BrokerError::Refused(why));
+            return Err(BrokerError::ResultsRefused(why));
         }
         let (key, lifetime) = (key.as_bytes(), self.outcome_life.get().as_secs().to_string());
         let set: &[&[u8]] = match lifetime.as_str() {
@@ -187,7 +188,7 @@ impl RedisResults {
                 return Ok(outcome);
             }
             if let Some(why) = channel.refusal() {
-                return Err(BrokerError::Refused(format!(
+                return Err(BrokerError::ResultsRefused(format!(
                     "Redis at {}, as this program subscribes to the channel `{}`: {why}",
                     self.address.host_and_port(),
                     key_of(job)

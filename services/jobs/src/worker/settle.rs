@@ -418,7 +418,10 @@ impl Run {
                     retries.hold(why);
                     refused = reason;
                 }
-                (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
+                (
+                    Err(BrokerError::Lost(_) | BrokerError::ResultsLost(_) | BrokerError::Io(_)),
+                    reason,
+                ) => {
                     refused = reason;
                     retries.pause().await;
                 }
@@ -515,7 +518,9 @@ impl Run {
                 Ok(()) => return Ok(()),
                 Err(BrokerError::Interrupted(why)) => retries.hold(why),
                 // An unsettled message would stay held, and count against the prefetch.
-                Err(BrokerError::Lost(_) | BrokerError::Io(_)) => retries.pause().await,
+                Err(BrokerError::Lost(_) | BrokerError::ResultsLost(_) | BrokerError::Io(_)) => {
+                    retries.pause().await;
+                }
                 Err(error @ (BrokerError::Stale | BrokerError::Closed)) => {
                     tracing::debug!(%error, "a job could not be settled, and will be run again");
                     return Err(error);

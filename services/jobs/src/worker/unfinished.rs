@@ -128,7 +128,10 @@ impl UnfinishedJobs {
                     end_with(app, broker, message, lost.into_outcome(), is_unlocked).await
                 }
             };
-            let is_lost = matches!(done, Err(BrokerError::Lost(_) | BrokerError::Io(_)));
+            let is_lost = matches!(
+                done,
+                Err(BrokerError::Lost(_) | BrokerError::ResultsLost(_) | BrokerError::Io(_))
+            );
             // The worker's end waits for one try to requeue, and until an outcome is stored.
             if waits && (!is_lost || end == End::GivenBack) {
                 waits = false;

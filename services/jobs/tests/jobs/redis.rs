@@ -78,7 +78,9 @@ fn servers_that_let_nobody_in_are_errors() {
             || async move {
                 let begin = now();
                 let error = app().connect().await.expect_err("it is not connected");
-                let AppError::Broker(BrokerError::Lost(why)) = error else { panic!("{error}") };
+                let AppError::Broker(BrokerError::ResultsLost(why)) = error else {
+                    panic!("{error}")
+                };
                 assert!(why.contains("127.0.0.1:6379") && why.contains(expected), "{why}");
                 assert!(!why.contains("secret"), "{why}");
                 assert!(elapsed_since(begin) <= 11 * SECOND);
@@ -99,7 +101,9 @@ fn wrong_password_and_database_are_refused() {
             move |stream| say(stream, text),
             || async move {
                 let error = app().connect().await.expect_err("it is not connected");
-                let AppError::Broker(BrokerError::Refused(why)) = error else { panic!("{error}") };
+                let AppError::Broker(BrokerError::ResultsRefused(why)) = error else {
+                    panic!("{error}")
+                };
                 assert!(why.contains(expected) && !why.contains("secret"), "{why}");
             },
         );
@@ -145,7 +149,10 @@ fn outage_is_one_warning_and_growing_pauses() {
             assert!((8..60).contains(&tried), "{tried} connections in a minute");
             let lines = lines.take();
             assert_eq!(lines.len(), 1, "{lines:?}");
-            assert!(lines[0].starts_with("warn no connection: redis=127.0.0.1:6379"), "{lines:?}");
+            assert!(
+                lines[0].starts_with("warn no connection to Redis: redis=127.0.0.1:6379"),
+                "{lines:?}"
+            );
             app.close().await.unwrap();
         });
     }
@@ -164,7 +171,7 @@ fn silent_server_is_lost() {
         let broker = app.broker().unwrap();
         let begin = now();
         let stored = broker.store(&message("a"), Outcome::success(1.into())).await;
-        let Err(BrokerError::Lost(why)) = stored else { panic!("{stored:?}") };
+        let Err(BrokerError::ResultsLost(why)) = stored else { panic!("{stored:?}") };
         assert!(why.contains("silent for 20s"), "{why}");
         assert_eq!(elapsed_since(begin).as_secs(), 20);
         // A close does not wait for such a server for long.
@@ -240,7 +247,7 @@ fn error_within_a_transaction_is_refused() {
     with_server(server, || async {
         let app = app().connect().await.unwrap();
         let stored = app.broker().unwrap().store(&message("a"), Outcome::success(1.into())).await;
-        let Err(BrokerError::Refused(why)) = stored else { panic!("{stored:?}") };
+        let Err(BrokerError::ResultsRefused(why)) = stored else { panic!("{stored:?}") };
         assert!(why.contains("ERR invalid expire time"), "{why}");
         app.close().await.unwrap();
     });
@@ -284,7 +291,7 @@ fn refused_subscription_fails_its_wait() {
         sleep(SECOND).await.unwrap();
         for _ in 0..2 {
             let refused = timeout_after(SECOND, broker.wait(&JobId("b".into()))).await.unwrap();
-            let Err(BrokerError::Refused(why)) = refused else { panic!("{refused:?}") };
+            let Err(BrokerError::ResultsRefused(why)) = refused else { panic!("{refused:?}") };
             assert!(why.contains("NOPERM") && why.contains("celery-task-meta-b"), "{why}");
         }
         sleep(SECOND).await.unwrap();
@@ -316,7 +323,7 @@ fn outage_of_announcements_is_one_warning() {
         assert!(timeout_after(60 * SECOND, broker.wait(&JobId("a".into()))).await.is_err());
         let lines = lines.take();
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].contains("no connection for announcements"), "{lines:?}");
+        assert!(lines[0].contains("no connection to Redis for announcements"), "{lines:?}");
         app.close().await.unwrap();
     });
 }

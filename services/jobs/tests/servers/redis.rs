@@ -116,7 +116,7 @@ fn killed_redis_loses_no_outcome() {
         let waiting_late = spawn(async move { late.wait().await });
         sleep(Duration::from_secs(3)).await.unwrap();
         assert!(!waiting.is_finished() && !waiting_late.is_finished());
-        assert!(matches!(client.broker().unwrap().probe().await, Err(BrokerError::Lost(_))));
+        assert!(matches!(client.broker().unwrap().probe().await, Err(BrokerError::ResultsLost(_))));
         assert_eq!(client.broker().unwrap().state(), "open, without Redis");
         server.command("start");
         assert_eq!(waiting.await.unwrap().unwrap(), 10);
@@ -148,7 +148,7 @@ fn wrong_password_database_and_address_are_errors() {
             (format!("{url}99999"), "DB index is out of range"),
         ] {
             let error = connect(wrong).await;
-            let BrokerError::Refused(why) = &error else { panic!("{error}") };
+            let BrokerError::ResultsRefused(why) = &error else { panic!("{error}") };
             assert!(why.contains(expected) && !why.contains("secret"), "{why}");
         }
         let error = connect("redis://:secret@127.0.0.1:1".into()).await;
@@ -212,7 +212,7 @@ fn chord_with_a_lost_claim_is_tried_again() {
         assert_eq!(ask(&url, "SET celery-taskset-meta-a.c 0a1b EX 1000"), "+OK");
         for index in [1, 0, 1] {
             let joined = join(&*broker, &member("a", 2, index)).await;
-            assert!(matches!(joined, Err(BrokerError::Lost(_))), "{joined:?}");
+            assert!(matches!(joined, Err(BrokerError::ResultsLost(_))), "{joined:?}");
         }
         assert_eq!(ask(&url, "DEL celery-taskset-meta-a.c"), ":1");
         let all = join(&*broker, &member("a", 2, 0)).await.unwrap().expect("all members");

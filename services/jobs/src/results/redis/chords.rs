@@ -110,7 +110,7 @@ impl RedisResults {
             [Reply::List(ends), shape] => (ends, shape),
             [Reply::Status(why), _] if why == CLAIMED => {
                 let why = format!("another worker is ending chord `{}`", member.chord);
-                return Err(BrokerError::Lost(why));
+                return Err(BrokerError::ResultsLost(why));
             }
             [Reply::Status(why), _] if why == LARGE => return Ok(Some(vec![too_large(member)])),
             _ => return Ok(None),
@@ -149,7 +149,7 @@ fn too_large(member: &ChordMember) -> ChordMember {
 }
 
 fn unreadable(chord: &str) -> BrokerError {
-    BrokerError::Refused(format!("the members of chord `{chord}` in Redis cannot be read"))
+    BrokerError::ResultsRefused(format!("the members of chord `{chord}` in Redis cannot be read"))
 }
 
 /// The end of a member, as Celery writes it.

@@ -2,9 +2,9 @@
 //! warning for an outage.
 //!
 //! Commands of many tasks go out in one write, and each reply belongs to the oldest command that
-//! lacks one. A lost connection answers its commands with [`BrokerError::Lost`]; none is sent
-//! again. A connection on which nothing arrives, and nothing can be written, is asked for a sign of
-//! life, and is lost without one.
+//! lacks one. A lost connection answers its commands with [`BrokerError::ResultsLost`]; none is
+//! sent again. A connection on which nothing arrives, and nothing can be written, is asked for a
+//! sign of life, and is lost without one.
 //!
 //! ```text
 //! connecting ──1──▶ open ──3──▶ closed
@@ -109,8 +109,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::Refused`] if the server does not let this program in, [`BrokerError::Lost`]
-    /// if none answers.
+    /// [`BrokerError::ResultsRefused`] if the server does not let this program in,
+    /// [`BrokerError::ResultsLost`] if none answers.
     pub(crate) async fn open(address: &Address) -> Result<Self, BrokerError> {
         let connected = connect(address).await?;
         Ok(Self::start(address, None, Some(connected)))
@@ -232,7 +232,7 @@ impl Hub {
     fn lost(&self) -> BrokerError {
         match self.is_closed.get() {
             true => BrokerError::Closed,
-            false => BrokerError::Lost(self.why.borrow().clone()),
+            false => BrokerError::ResultsLost(self.why.borrow().clone()),
         }
     }
 
@@ -290,7 +290,7 @@ pub(crate) struct Connected {
 /// Connects, logs in and chooses the database.
 async fn connect(address: &Address) -> Result<Connected, BrokerError> {
     let at = address.host_and_port();
-    let lost = |why: &dyn fmt::Display| BrokerError::Lost(lost_at(address, why));
+    let lost = |why: &dyn fmt::Display| BrokerError::ResultsLost(lost_at(address, why));
     let connecting = async {
         let stream =
             Stream::connect(address).await.map_err(|error| {
@@ -332,7 +332,7 @@ async fn connect(address: &Address) -> Result<Connected, BrokerError> {
             }
         }
         match refused {
-            Some(why) => Err(BrokerError::Refused(why)),
+            Some(why) => Err(BrokerError::ResultsRefused(why)),
             None => Ok(connected),
         }
     };
@@ -396,7 +396,7 @@ async fn supervise(hub: Rc<Hub>, connected: Option<Connected>) {
                 }
                 lost_at(&hub.address, &why)
             }
-            Err(BrokerError::Lost(why) | BrokerError::Refused(why)) => why,
+            Err(BrokerError::ResultsLost(why) | BrokerError::ResultsRefused(why)) => why,
             Err(error) => error.to_string(),
         };
         hub.lose(&why);
@@ -429,7 +429,7 @@ impl Outage {
         self.began.get_or_insert_with(now);
         if is_alone || (self.is_told && is_begin) {
             let what = if is_alone { " for announcements" } else { "" };
-            tracing::warn!(redis = self.redis, error = why, "no connection{what}");
+            tracing::warn!(redis = self.redis, error = why, "no connection to Redis{what}");
         }
     }
 
@@ -438,7 +438,7 @@ impl Outage {
         self.alone = 0;
         if let (Some(began), true) = (self.began.take(), is_told) {
             let seconds = elapsed_since(began).as_secs_f64();
-            tracing::warn!(redis = self.redis, seconds, "connected again");
+            tracing::warn!(redis = self.redis, seconds, "connected to Redis again");
         }
     }
 }
