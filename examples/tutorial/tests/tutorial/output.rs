@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
@@ -31,11 +33,18 @@ struct Running {
 impl Running {
     /// Starts a stage in an empty directory of its own.
     fn start(stage: &str, program: &str, arguments: &[String]) -> Self {
+        Self::start_with(stage, program, arguments, Stdio::inherit())
+    }
+
+    /// The same, with this standard error.
+    fn start_with(stage: &str, program: &str, arguments: &[String], errors: Stdio) -> Self {
         let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(stage);
         std::fs::create_dir_all(&directory).expect("a directory");
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&directory);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        // The console of a stage is not in the folder in which those of other tests look.
+        command.env("PIKAKE_CONSOLE", directory.join("console"));
         let mut process = command.spawn().expect("the stage starts");
         let output = BufReader::new(process.stdout.take().expect("it is piped"));
         Self { process, output, directory }
@@ -213,31 +222,56 @@ fn silent_service() -> SocketAddr {
     address
 }
 
-/// A list with one line `…` in place of waits in the libraries.
-fn shown(list: &str) -> String {
-    let mut lines = Vec::new();
-    for line in list.lines().filter(|line| !line.is_empty()) {
-        let is_own = line.rsplit(" at ").next().is_some_and(|at| at.starts_with("examples/"));
-        lines.push(if is_own { line } else { "…" });
+/// A list with one line `…` in place of waits in the libraries, and `…` in place of what differs
+/// from run to run.
+fn shown(list: &[String]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in list {
+        let line = match line.contains(" examples/") {
+            true => {
+                let mut line = line.clone();
+                for (before, after) in [
+                    ("waiting for ", ","),
+                    ("timer, ", " left"),
+                    ("deadline with ", " left"),
+                    ("socket ", ")"),
+                ] {
+                    elide(&mut line, before, after);
+                }
+                line
+            }
+            false => "…".to_owned(),
+        };
+        lines.push(line);
     }
     lines.dedup();
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
+/// Puts `…` between two texts of a line, if it has the first.
+fn elide(line: &mut String, before: &str, after: &str) {
+    if let Some((head, rest)) = line.split_once(before) {
+        let (_, rest) = rest.split_once(after).expect("the other text");
+        *line = format!("{head}{before}…{after}{rest}");
+    }
+}
+
 #[test]
 fn live() {
     let arguments = https_arguments(&certificate("live"), silent_service());
-    let mut stage = Running::start("live", env!("CARGO_BIN_EXE_live"), &arguments);
+    let (errors, of_stage) = UnixStream::pair().expect("a pair of sockets");
+    let errors_of_stage = Stdio::from(OwnedFd::from(of_stage));
+    let live = env!("CARGO_BIN_EXE_live");
+    let mut stage = Running::start_with("live", live, &arguments, errors_of_stage);
     stage.address();
+    let mut errors = BufReader::new(errors).lines().map(|line| line.expect("a line of text"));
     // Ask until `db` has answered and `web` is asked: most of the time both checks pause.
     let expected = include_str!("../../output/live.txt");
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         stage.signal(Signal::USR1);
-        let mut list = String::new();
-        while !list.ends_with("\n\n") {
-            list.push_str(&stage.next_line());
-        }
+        errors.by_ref().find(|line| line.starts_with("pikake: live")).expect("a list");
+        let list: Vec<_> = errors.by_ref().take_while(|line| !line.contains(" tasks: ")).collect();
         let list = shown(&list);
         if list == expected {
             break;
