@@ -6,9 +6,9 @@
 //! [`collect`] reads the figures of all services of a kernel.
 //!
 //! Lengths of time cost two readings of the clock each, so services measure them only while
-//! [`are_times_measured`]: from the first call of [`measure_times`] or [`collect`] in the process. A
-//! console of `pikake::console`, and `#[pikake::main]` of a program with that feature, call it at
-//! the begin of the program.
+//! [`are_times_measured`]: from the first call of [`measure_times`] or [`collect`] in the process.
+//! A console of `pikake::console`, and `#[pikake::main]` of a program with that feature, call
+//! [`measure_times`] at their begin.
 //!
 //! # Examples
 //!

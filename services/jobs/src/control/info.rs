@@ -36,8 +36,8 @@ pub struct WorkerInfo {
     pub queues: Vec<String>,
     /// The paused queues that the worker knows.
     pub paused: Vec<String>,
-    /// The runs of each job that have ended since the worker began, by the job's name; `None` if the
-    /// worker does not say, as Celery's.
+    /// The runs of each job that have ended since the worker began, by the job's name; `None` if
+    /// the worker does not say, as Celery's.
     pub jobs: Option<BTreeMap<String, EndedRuns>>,
 }
 
