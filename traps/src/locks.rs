@@ -113,6 +113,9 @@ impl LockRow {
     }
 }
 
+/// The kind and the name of a row.
+type Key = (&'static str, Option<LockName>);
+
 /// A lock with waiters.
 struct Watch {
     /// The moment from which on the holder has had the lock while others waited.
@@ -125,7 +128,7 @@ struct Watch {
 /// The figures of the locks of a kernel.
 #[derive(Default)]
 struct LockFigures {
-    rows: RefCell<BTreeMap<(&'static str, Option<LockName>), Rc<LockRow>>>,
+    rows: RefCell<BTreeMap<Key, Rc<LockRow>>>,
     watched: RefCell<BTreeMap<usize, Watch>>,
 }
 
