@@ -194,6 +194,9 @@ pub(crate) enum LookCommand {
         /// Prints the graph in the language of Graphviz
         #[arg(long, conflicts_with = "json")]
         dot: bool,
+        /// Names leaks instead: groups of tasks that only grow, and waits for ended tasks
+        #[arg(long, conflicts_with = "dot")]
+        leaks: bool,
     },
     /// Prints the figures of the process and of its kernels
     Stats(ProcessOption),

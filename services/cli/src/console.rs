@@ -107,8 +107,16 @@ pub(crate) fn connect(pid: u32) -> Result<Client, Stop> {
 }
 
 fn ask(client: &mut Client, request: &Request) -> Result<Answer, Stop> {
-    let parts = client.ask(request).map_err(Stop::console)?;
-    Answer::of(parts).map_err(Stop::refused)
+    match client.ask(request) {
+        Err(ClientError::Failed(why)) if why.contains("no request of the protocol") => {
+            let version = text::escaped(&client.process().pikake);
+            Err(Stop::refused(format!(
+                "the process has pikake {version}, which cannot answer this"
+            )))
+        }
+        Err(error) => Err(Stop::console(error)),
+        Ok(parts) => Answer::of(parts).map_err(Stop::refused),
+    }
 }
 
 /// Asks for or about a task of one of these kernels.
@@ -153,6 +161,16 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
             }
             let answer = Answer { kernels, ..answer };
             output.answer(|| tasks_json(&answer), || text::where_(&answer))
+        }
+        LookCommand::Waits { leaks: true, .. } => {
+            let answer = ask(&mut client, &Request::Leaks)?;
+            let json = || {
+                json!({
+                    "kernels": answer.kernels, "growing": answer.growing,
+                    "waits_for_ended": answer.waits_for_ended,
+                })
+            };
+            output.answer(json, || text::leaks(&answer))
         }
         LookCommand::Waits { dot, .. } => {
             let answer = ask(&mut client, &Request::Waits)?;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::model::{
-    Blocked, Event, Graph, Kernel, KernelStats, Lock, ProcessStats, ProfileRow, Samples, Task,
-    TaskName,
+    Blocked, Ended, Event, Graph, Growing, Kernel, KernelStats, Lock, ProcessStats, ProfileRow,
+    Samples, Task, TaskName,
 };
 use crate::protocol::Part;
 
@@ -19,6 +19,10 @@ pub struct Answer {
     pub graph: Option<Graph>,
     /// The figures of the process.
     pub process: Option<ProcessStats>,
+    /// Groups of tasks that only grow.
+    pub growing: Vec<Growing>,
+    /// Tasks that wait for what only ended tasks could give.
+    pub waits_for_ended: Vec<Ended>,
     /// The figures of the locks of all kernels.
     pub locks: Vec<Lock>,
     /// The figures of each kernel.
@@ -61,6 +65,8 @@ impl Answer {
                     }
                     none => *none = Some(graph),
                 },
+                Part::Growing(groups) => answer.growing.extend(groups),
+                Part::WaitsForEnded(waits) => answer.waits_for_ended.extend(waits),
                 Part::Locks(locks) => answer.locks.extend(locks),
                 Part::Process(process) => answer.process = Some(process),
                 Part::Stats(stats) => answer.stats.push(stats),

@@ -309,6 +309,39 @@ pub struct Lock {
     pub longest_holder: Option<(String, String)>,
 }
 
+/// A group of tasks, spawned at one place, that only grows: perhaps a leak.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Growing {
+    /// The oldest of the tasks.
+    pub first: TaskKey,
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// The place where the tasks were spawned.
+    pub spawned_at: String,
+    /// The number of the tasks.
+    pub count: u64,
+    /// By how much the number has grown in the time `over`, without ever falling.
+    pub grown: u64,
+    /// The time of the looks.
+    pub over: u64,
+    /// The wait of the oldest task.
+    pub wait: Option<Wait>,
+}
+
+/// A task that waits for what only ended tasks could give, such as a lock that an ended task never
+/// gave back. Only a cancel ends such a wait.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    /// The task that waits.
+    pub task: TaskKey,
+    /// The name of the task; empty if it has none.
+    pub name: String,
+    /// The place where the task was spawned.
+    pub spawned_at: String,
+    /// The wait.
+    pub wait: Wait,
+}
+
 /// What a task in events is called.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TaskName {

@@ -44,7 +44,7 @@ const PAGE: usize = 1_000;
 pub(crate) const INSPECTED_PAGE: usize = 200;
 
 /// The number of tasks of which one closure reads a number.
-const SEARCHED_PAGE: usize = 5_000;
+pub(crate) const SEARCHED_PAGE: usize = 5_000;
 
 /// The pauses between two closures that read the waits, if the kernel has not stepped all tasks of
 /// the page.
@@ -153,6 +153,11 @@ impl SeenTask {
     /// The name of the task, empty if it has none, and the place of its spawn.
     pub(crate) fn name(&self) -> (&str, &'static Location<'static>) {
         (&self.name, self.spawned_at)
+    }
+
+    /// The waits of the task.
+    pub(crate) fn waits(&self) -> &[SeenWait] {
+        &self.waits
     }
 
     /// The waits of the task.

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Blocked, Event, Graph, Kernel, KernelStats, Lock, ProcessStats, ProfileRow, Samples, Task,
-    TaskKey, TaskName,
+    Blocked, Ended, Event, Graph, Growing, Kernel, KernelStats, Lock, ProcessStats, ProfileRow,
+    Samples, Task, TaskKey, TaskName,
 };
 
 /// The version of the protocol.
@@ -82,6 +82,10 @@ pub enum Request {
     /// The figures of the locks that tasks waited for: [`Part::Locks`] of each kernel. A process of a
     /// version before refuses this.
     Locks,
+    /// Leaks of tasks: for each kernel [`Part::Kernel`], [`Part::Growing`] and
+    /// [`Part::WaitsForEnded`]. The answer takes some seconds if the process is young. A process of a
+    /// version before refuses this.
+    Leaks,
     /// Times steps until the connection ends, so that tasks have `busy` and `longest`.
     Time,
 }
@@ -96,6 +100,10 @@ pub enum Part {
     Tasks(Vec<Task>),
     /// Who waits for whom.
     Graph(Graph),
+    /// Groups of tasks that only grow.
+    Growing(Vec<Growing>),
+    /// Tasks that wait for what only ended tasks could give.
+    WaitsForEnded(Vec<Ended>),
     /// The figures of the locks of one kernel.
     Locks(Vec<Lock>),
     /// The figures of the process.

@@ -40,6 +40,7 @@ mod accept;
 mod answers;
 mod blocked;
 mod connection;
+mod leaks;
 mod looks;
 mod profile;
 mod record;

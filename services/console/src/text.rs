@@ -819,6 +819,40 @@ fn event_line(names: &Names<'_>, event: &Event) -> String {
     format!("{at:>14}  {}: {what}", names.long(event.task))
 }
 
+/// Leaks of tasks: groups that only grow, and tasks that wait for ended ones.
+pub fn leaks(answer: &Answer) -> String {
+    let ids = Ids::of(&answer.kernels);
+    let mut text = warnings(answer);
+    for group in &answer.growing {
+        let name = match group.name.as_str() {
+            "" => String::new(),
+            name => format!(" like `{}`", escaped(name)),
+        };
+        let _ = writeln!(
+            text,
+            "GROWING: {}{name}, spawned at {}: {} more in {}, and never fewer",
+            counted(group.count, "task"),
+            place(&group.spawned_at),
+            group.grown,
+            duration(group.over)
+        );
+        if let Some(wait) = &group.wait {
+            let task = numbered(&ids.show(group.first), &group.name);
+            let wait = wait_words(&wait.trap, &wait.place, wait.about.as_deref());
+            let _ = writeln!(text, "  the oldest, task {task}, waits: {wait}");
+        }
+    }
+    for ended in &answer.waits_for_ended {
+        let task = numbered(&ids.show(ended.task), &ended.name);
+        let wait = wait_words(&ended.wait.trap, &ended.wait.place, ended.wait.about.as_deref());
+        let _ = writeln!(text, "FOR EVER: task {task} waits for a task that has ended: {wait}");
+    }
+    if answer.growing.is_empty() && answer.waits_for_ended.is_empty() {
+        text += "no group of tasks only grows, and no task waits for one that has ended\n";
+    }
+    text
+}
+
 /// The locks that tasks waited for, the one with the longest wait first.
 pub fn locks(answer: &Answer) -> String {
     let has_several = Ids::of(&answer.kernels).has_several();

@@ -15,6 +15,7 @@ use pikake_traps::{Interrupted, Replied, TaskId, sleep};
 
 use super::Server;
 use super::blocked::{blocked, long_steps};
+use super::leaks::leaks;
 use super::profile::profile;
 use super::trace::trace;
 use crate::answer::Answer;
@@ -137,6 +138,10 @@ pub(super) async fn answer(
         }
         Request::Stats => stats(server, to).await,
         Request::Locks => locks(server, to).await,
+        Request::Leaks => {
+            let _heavy = Heavy::begin(&server.lists_of_waits, LIST_WAITS)?;
+            leaks(server, to).await
+        }
         Request::Cancel { task, reason } => end(server, *task, Some(reason), to).await,
         Request::Abort { task } => end(server, *task, None, to).await,
         Request::Trace { seconds } => {

@@ -253,6 +253,8 @@ fn halves(part: Part) -> Option<(Part, Option<Part>)> {
             Some((Part::Graph(graph), Some(Part::Graph(rest))))
         }
         Part::Events(events) => second(events, Part::Events),
+        Part::Growing(groups) => second(groups, Part::Growing),
+        Part::WaitsForEnded(waits) => second(waits, Part::WaitsForEnded),
         Part::Locks(locks) => second(locks, Part::Locks),
         Part::Names(names) => second(names, Part::Names),
         Part::Profile(rows) => second(rows, Part::Profile),

@@ -13,6 +13,7 @@ use pikake_kernel::inspect::KernelView;
 use pikake_traps::sleep;
 
 use super::Server;
+use super::leaks::{Counts, Groups, count};
 use crate::observed::{ANSWER_WITHIN, Look, Silent, answer, list};
 
 /// The pause before the first look.
@@ -49,6 +50,8 @@ struct OfKernel {
     last: Option<Listed>,
     /// The last list with all waits.
     waits: Option<Listed>,
+    /// The number of tasks by place of spawn at the last looks.
+    counts: Counts,
     /// The number of the kernel's events at the last list of the console's own.
     events: u64,
 }
@@ -71,6 +74,16 @@ impl Looks {
         let of_kernel = looks.get(&kernel)?;
         let waits = of_kernel.waits.clone().filter(|_| with_waits);
         waits.or_else(|| of_kernel.last.clone())
+    }
+
+    /// Notes the number of tasks by place of spawn.
+    pub(super) fn note(&self, kernel: u32, groups: Groups) {
+        self.0.borrow_mut().entry(kernel).or_default().counts.note(groups);
+    }
+
+    /// Calls a function with the counts of a kernel.
+    pub(super) fn with_counts<R: Default>(&self, kernel: u32, f: impl FnOnce(&Counts) -> R) -> R {
+        self.0.borrow().get(&kernel).map(|it| f(&it.counts)).unwrap_or_default()
     }
 
     /// Forgets the kernels with other numbers.
@@ -98,32 +111,34 @@ pub(super) async fn look_now_and_then(server: Rc<Server>) {
         let began = Instant::now();
         let mut is_idle = true;
         for kernel in server.kernels() {
-            let id = kernel.id().number();
-            if server.looks.is_current(id, kernel.event_count()) {
+            if server.looks.is_current(kernel.id().number(), kernel.event_count()) {
                 continue;
             }
             is_idle = false;
-            if let Ok(Some(tasks)) = list_all(&server, &kernel).await {
-                server.looks.keep(id, tasks, false);
-            }
+            // A kernel that does not answer keeps what was seen.
+            let _ = look(&server, &kernel).await;
         }
         let least = if is_idle { (pause * 2).min(IDLE) } else { LEAST };
         pause = (began.elapsed() * RARER).clamp(least, MOST);
     }
 }
 
-/// Lists the tasks of a kernel. `None`: they are too many.
-async fn list_all(server: &Server, kernel: &KernelView) -> Result<Option<Look>, Silent> {
+/// Counts the tasks of a kernel, and lists them unless they are too many.
+async fn look(server: &Server, kernel: &KernelView) -> Result<(), Silent> {
     answer(server.pings.ping(kernel), ANSWER_WITHIN).await?;
+    let id = kernel.id().number();
+    let (count, groups) = count(kernel).await?;
+    server.looks.note(id, groups);
+    if count > TASKS {
+        return Ok(());
+    }
     let mut tasks = Vec::new();
     let mut next = Some(0);
     while let Some(index) = next {
         let page = list(kernel, index).await?;
         tasks.extend(page.tasks);
-        if tasks.len() > TASKS {
-            return Ok(None);
-        }
         next = page.next;
     }
-    Ok(Some(Rc::new(tasks)))
+    server.looks.keep(id, Rc::new(tasks), false);
+    Ok(())
 }

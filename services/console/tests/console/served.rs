@@ -22,6 +22,7 @@ mod costs;
 mod crashes;
 mod ends;
 mod hostile;
+mod leaks;
 mod places;
 mod shortage;
 mod signals;
