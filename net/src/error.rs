@@ -218,7 +218,6 @@ impl From<WriteAllError> for io::Error {
 /// # Ok(()) }
 /// # pikake::sim::example(example()).unwrap();
 /// ```
-#[derive(Debug)]
 pub struct AddressErrors {
     /// The attempted operation: `connect to localhost:9`.
     what: String,
@@ -243,6 +242,14 @@ impl AddressErrors {
     /// An error with this context, for a failure before any address was tried.
     pub(crate) fn with_cause(self, error: io::Error) -> io::Error {
         in_context(error, || self.what)
+    }
+}
+
+/// A program whose `main` returns an `io::Error` ends with this text, so it is the sentence, in
+/// quotes, as that of an error made from a text.
+impl fmt::Debug for AddressErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)
     }
 }
 
@@ -280,10 +287,16 @@ impl From<AddressErrors> for io::Error {
 }
 
 /// An error with the operation that failed.
-#[derive(Debug)]
 struct InContext {
     what: String,
     source: io::Error,
+}
+
+/// As that of [`AddressErrors`].
+impl fmt::Debug for InContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)
+    }
 }
 
 impl fmt::Display for InContext {

@@ -259,6 +259,20 @@ async fn a_refused_connection_says_so_and_where() {
     assert_eq!((*tried, cause.raw_os_error()), (address, Some(111)));
 }
 
+/// `main` prints the `Debug` of its error.
+#[pikake::test]
+async fn errors_of_addresses_are_sentences_in_debug_text() {
+    let (_kept, address) = deaf_address();
+    let refused = TcpStream::connect(address).await.unwrap_err();
+    let text = format!("\"connect to {address}: Connection refused (os error 111)\"");
+    let expected = format!("Custom {{ kind: ConnectionRefused, error: {text} }}");
+    assert_eq!(format!("{refused:?}"), expected);
+    let invalid = TcpListener::bind("127.0.0.1:99999").await.unwrap_err();
+    let text = format!("{invalid:?}");
+    let begin = r#"Custom { kind: InvalidInput, error: "bind \"127.0.0.1:99999\": not an address"#;
+    assert!(text.starts_with(begin), "{text}");
+}
+
 #[pikake::test]
 async fn connect_tries_and_reports_every_address() {
     let (_kept, address) = deaf_address();
