@@ -22,6 +22,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -34,7 +35,7 @@ use pikake_traps::{
 };
 
 use crate::error::interruption;
-use crate::handlers::{HANDLER_NAME, Handlers};
+use crate::handlers::{HANDLER_NAME, Handlers, peer_of};
 use crate::serve::{Listener, next_connection};
 
 /// The reason of the cancel at the soft deadline.
@@ -286,6 +287,7 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 /// # Panics
 ///
 /// If `limit` is zero, or when polled outside a task.
+#[track_caller]
 pub fn serve_until<L, H, F>(
     listener: L,
     limit: usize,
@@ -301,14 +303,15 @@ where
     F: Future<Output = ()> + 'static,
 {
     assert!(limit > 0, "a server must be allowed at least one connection");
+    let place = Location::caller();
     let handler = Rc::new(handler);
     async move {
-        let mut handlers = Handlers::new(limit, HANDLER_NAME);
+        let mut handlers = Handlers::new(limit, HANDLER_NAME, place);
         let mut begun = Begun::new();
         let mut handled = 0;
         let mut start = |handlers: &mut Handlers, connection, address: L::Address| {
             let (handler, peer) = (handler.clone(), address.clone());
-            let key = handlers.start(move || handler(connection, address));
+            let key = handlers.start(peer_of(&peer), move || handler(connection, address));
             begun.insert(key, (peer, now()));
             handled += 1;
         };

@@ -4,13 +4,17 @@
 //! panic, an abort, or a drop before the first step. The server holds the task's handle until then,
 //! so dropping the server requests a cancel of all handlers.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
+use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_time::Ticks;
+use pikake_traps::details::{Described, describe};
 use pikake_traps::{
     Builder, CancelOnDrop, Interrupted, TaskId, WaitQueue, elapsed_since, now, park, timeout_after,
 };
@@ -46,20 +50,33 @@ impl Drop for EndGuard {
     }
 }
 
+/// The task of a handler.
+struct Running {
+    task: CancelOnDrop<()>,
+    _described: Option<Described>,
+}
+
 /// The running handlers. The drop requests their cancel.
 pub(crate) struct Handlers {
     pub(crate) limit: usize,
     /// The name of their tasks.
     name: &'static str,
+    /// The place where the server was made, which counts as the place of their spawn.
+    place: &'static Location<'static>,
     pub(crate) shared: Rc<Shared>,
-    tasks: Slab<CancelOnDrop<()>>,
+    tasks: Slab<Running>,
     pub(crate) shortage: Shortage,
 }
 
+/// The address of a peer, if it is one of the network.
+pub(crate) fn peer_of<A: 'static>(address: &A) -> Option<SocketAddr> {
+    (address as &dyn Any).downcast_ref().copied()
+}
+
 impl Handlers {
-    pub(crate) fn new(limit: usize, name: &'static str) -> Self {
+    pub(crate) fn new(limit: usize, name: &'static str, place: &'static Location<'static>) -> Self {
         let (shared, shortage) = (Rc::default(), Shortage::default());
-        Self { limit, name, shared, tasks: Slab::new(), shortage }
+        Self { limit, name, place, shared, tasks: Slab::new(), shortage }
     }
 
     /// Whether one more may be started.
@@ -96,36 +113,41 @@ impl Handlers {
         timeout_after(length, park(&self.shared.ended_one)).await.unwrap_or(Ok(()))
     }
 
-    /// Starts a handler, and returns its key, which is unique while it runs. The task calls
+    /// Starts a handler for a peer, and returns its key, which is unique while it runs. The task calls
     /// `handler`, so a panic of the call ends that task only, and the task's cell holds the future
     /// once, not twice.
-    pub(crate) fn start<F>(&mut self, handler: impl FnOnce() -> F + 'static) -> usize
+    pub(crate) fn start<F>(
+        &mut self,
+        peer: Option<SocketAddr>,
+        handler: impl FnOnce() -> F + 'static,
+    ) -> usize
     where
         F: Future<Output = ()> + 'static,
     {
         let entry = self.tasks.vacant_entry();
         let key = entry.key();
         let guard = EndGuard { shared: self.shared.clone(), key };
-        let task = Builder::new().name(self.name).spawn(async move {
+        let task = Builder::new().name(self.name).spawned_at(self.place).spawn(async move {
             // The connection is closed before the guard is dropped.
             let _guard = guard;
             handler().await;
         });
-        entry.insert(task.cancel_on_drop());
+        let peer = peer.map(|peer| describe(task.task_ref(), || Box::new(peer)));
+        entry.insert(Running { task: task.cancel_on_drop(), _described: peer.flatten() });
         key
     }
 
     /// The keys and tasks of the handlers that were not reaped.
     pub(crate) fn running(&self) -> impl Iterator<Item = (usize, TaskId)> {
-        self.tasks.iter().map(|(key, task)| (key, task.id()))
+        self.tasks.iter().map(|(key, running)| (key, running.task.id()))
     }
 
     pub(crate) fn request_cancel(&self, reason: &str) {
-        self.tasks.iter().for_each(|(_, task)| task.request_cancel(reason));
+        self.tasks.iter().for_each(|(_, running)| running.task.request_cancel(reason));
     }
 
     pub(crate) fn abort(&self) {
-        self.tasks.iter().for_each(|(_, task)| task.abort());
+        self.tasks.iter().for_each(|(_, running)| running.task.abort());
     }
 
     /// Waits until all handlers have ended. An interruption cancels them, a second one aborts them.

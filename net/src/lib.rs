@@ -134,6 +134,8 @@ pub use replicas::{EnteredReplica, Replicas};
 pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};
 #[cfg(feature = "io-traits")]
 pub use send_io::SendIo;
+#[doc(hidden)]
+pub use serve::serve_at;
 pub use serve::{BACKLOG_WAIT, Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

@@ -22,6 +22,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net as unix;
+use std::panic::Location;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -32,7 +33,7 @@ use rustix::io::Errno;
 
 use crate::error::interruption;
 use crate::graceful::{Ended, is_closed};
-use crate::handlers::{HANDLER_NAME, Handlers};
+use crate::handlers::{HANDLER_NAME, Handlers, peer_of};
 use crate::replicas::Replicas;
 use crate::tcp::{TcpListener, TcpStream};
 use crate::unix::{UnixListener, UnixStream};
@@ -232,6 +233,7 @@ listen_through!(&L, Rc<L>);
 /// # Panics
 ///
 /// If `limit` is zero, or when polled outside a task.
+#[track_caller]
 pub fn serve<L, H, F>(
     listener: L,
     limit: usize,
@@ -244,15 +246,34 @@ where
     H: Fn(L::Connection, L::Address) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
+    serve_at(listener, limit, handler, Location::caller())
+}
+
+/// [`serve`] for a library: the tasks of connections count as spawned at `place`, that of the
+/// library's caller.
+#[doc(hidden)]
+pub fn serve_at<L, H, F>(
+    listener: L,
+    limit: usize,
+    handler: H,
+    place: &'static Location<'static>,
+) -> impl Future<Output = io::Result<Ended>>
+where
+    L: Listener,
+    L::Connection: 'static,
+    L::Address: 'static,
+    H: Fn(L::Connection, L::Address) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
     assert!(limit > 0, "a server must be allowed at least one connection");
     let handler = Rc::new(handler);
     async move {
-        let mut handlers = Handlers::new(limit, HANDLER_NAME);
+        let mut handlers = Handlers::new(limit, HANDLER_NAME, place);
         let error = loop {
             match next_connection(&listener, &mut handlers).await {
                 Ok((connection, address)) => {
                     let handler = handler.clone();
-                    handlers.start(move || handler(connection, address));
+                    handlers.start(peer_of(&address), move || handler(connection, address));
                 }
                 Err(error) => break error,
             }

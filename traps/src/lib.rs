@@ -9,6 +9,7 @@
 //! | an adapter for a trait whose waits cannot fail | [`elapse`] |
 //! | counts of what a service does | [`figures`] |
 //! | figures of a lock of your own | [`locks`] |
+//! | peers of connections in listings | [`details`] |
 //! | marks of unusual moments in a recording | [`trigger`] |
 //! | a kernel | [`TrapHandler`], [`Local`] |
 //!
@@ -24,6 +25,7 @@ mod catch;
 mod cause;
 mod cell;
 mod clock;
+pub mod details;
 pub mod door;
 pub mod figures;
 mod handle;

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -29,7 +30,7 @@ use pikake_time::Deadline;
 use pikake_traps::{deadline_after, park, timeout_at};
 
 use crate::error::interruption;
-use crate::handlers::Handlers;
+use crate::handlers::{Handlers, peer_of};
 use crate::read_write::{Read, Write};
 use crate::replicas::Replicas;
 use crate::serve::Listener;
@@ -96,11 +97,12 @@ pub struct TlsListener<L: Listener> {
 }
 
 impl<L: Listener> TlsListener<L> {
+    #[track_caller]
     pub(super) fn new(listener: L, acceptor: TlsAcceptor) -> Self {
         Self {
             listener,
             acceptor,
-            handshakes: RefCell::new(Handlers::new(HANDSHAKES, HANDSHAKE_NAME)),
+            handshakes: RefCell::new(Handlers::new(HANDSHAKES, HANDSHAKE_NAME, Location::caller())),
             completed: Rc::default(),
             until: Cell::default(),
             is_drained: Cell::default(),
@@ -168,7 +170,8 @@ where
             tracing::debug!(peer = ?address, %error, "a connection ended before its TLS handshake");
         }
         let (acceptor, completed) = (self.acceptor.clone(), self.completed.clone());
-        self.handshakes.borrow_mut().start(move || async move {
+        let peer = peer_of(&address);
+        self.handshakes.borrow_mut().start(peer, move || async move {
             match acceptor.accept(connection).await {
                 Ok(stream) => completed.borrow_mut().push_back((stream, address)),
                 // The listener was dropped.

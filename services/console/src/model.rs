@@ -111,7 +111,8 @@ pub enum State {
 pub struct Task {
     /// The number of the task.
     pub id: TaskKey,
-    /// The name of the task; empty if it has none.
+    /// The name of the task, and what tells it from those of the same name, as the peer of a
+    /// connection; empty if it has neither.
     pub name: String,
     /// The task that spawned this one, which may have ended since.
     pub parent: Option<TaskKey>,

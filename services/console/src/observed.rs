@@ -21,6 +21,7 @@ use pikake_kernel::inspect::{
 };
 use pikake_kernel::wait_graph::{GraphTask, GraphWait};
 use pikake_time::{Rate, Ticks};
+use pikake_traps::details::detail_of;
 use pikake_traps::{
     Bound, GoesOn, Replied, Reply, SeenScope, SeenWait, TaskId, TaskRef, clock_rate, future_wait,
     now, sleep, timeout_after,
@@ -85,6 +86,7 @@ pub(crate) struct Silent;
 pub(crate) struct SeenTask {
     pub(crate) id: TaskId,
     name: Box<str>,
+    detail: Option<Box<str>>,
     parent: Option<TaskId>,
     state: State,
     figures: Option<TaskFigures>,
@@ -116,6 +118,7 @@ impl SeenTask {
         Self {
             id: task.id(),
             name: task.name().into(),
+            detail: detail_of(task).map(Into::into),
             parent: task.parent(),
             state: state_of(task),
             figures: task_figures(task),
@@ -142,11 +145,19 @@ impl SeenTask {
         let key_of = |task: TaskId| TaskKey { kernel, task: task.0 };
         GraphTask {
             key: key_of(self.id),
-            name: self.name.to_string(),
+            name: self.full_name(),
             is_ready: self.state != State::Waiting,
             has_wakers: self.has_wakers,
             has_moved: self.has_moved,
             waits: self.waits.iter().map(|wait| GraphWait::of(wait, key_of)).collect(),
+        }
+    }
+
+    /// The name of the task with its detail: that of a connection with its peer.
+    fn full_name(&self) -> String {
+        match &self.detail {
+            Some(detail) => format!("{} {detail}", self.name).trim_start().to_owned(),
+            None => self.name.to_string(),
         }
     }
 
@@ -172,7 +183,7 @@ impl SeenTask {
         let figures = self.figures.unwrap_or_default();
         model::Task {
             id: key(self.id),
-            name: shown(&self.name),
+            name: shown(&self.full_name()),
             parent: self.parent.map(key),
             state: self.state,
             since: self.figures.map(|figures| nanoseconds(figures.since)),

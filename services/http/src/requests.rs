@@ -10,6 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use http::{Method, Request, Uri, Version};
+use pikake_traps::details::{Described, describe};
 use pikake_traps::{Interrupted, TaskRef, WaitQueue, park};
 use slab::Slab;
 
@@ -111,11 +112,24 @@ impl fmt::Display for RequestLine {
     }
 }
 
+/// A request in listings: the method and the path, which is cut. Queries may have secrets.
+struct Target(Arc<RequestLine>);
+
+/// The characters of a path in listings.
+const PATH_SHOWN: usize = 100;
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:.PATH_SHOWN$}", self.0.method, self.0.uri.path())
+    }
+}
+
 /// A request whose task waits, or an upgrade.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) task: TaskRef,
     pub(crate) line: Arc<RequestLine>,
+    _described: Option<Rc<Described>>,
 }
 
 impl Running {
@@ -215,7 +229,9 @@ impl Requests {
 
     /// Lists a request whose task waits.
     pub(crate) fn list(&self, task: TaskRef, line: &Arc<RequestLine>) {
-        let key = self.running.borrow_mut().insert(Running { task, line: line.clone() });
+        let described = describe(&task, || Box::new(Target(line.clone())));
+        let (line_of, _described) = (line.clone(), described.map(Rc::new));
+        let key = self.running.borrow_mut().insert(Running { task, line: line_of, _described });
         line.key.store(key, Ordering::Relaxed);
     }
 
@@ -250,7 +266,7 @@ impl Requests {
 
     /// Interrupts the upgrades, which nothing else ends with their connection's task.
     pub(crate) fn cancel_upgrades(&self, interrupted: &Interrupted) {
-        for Running { task, line } in self.all_running() {
+        for Running { task, line, .. } in self.all_running() {
             if line.is_upgrade {
                 task.request_cancel(interrupted.clone());
             }

@@ -17,6 +17,7 @@
 use std::fmt::{self, Debug};
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use pikake_net::{Ended, Listener};
+use pikake_net::{Ended, Listener, serve_at};
 use pikake_traps::{Builder, Peers, TaskError};
 use tower_service::Service;
 
@@ -171,6 +172,7 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 /// # Panics
 ///
 /// When polled outside a task.
+#[track_caller]
 pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
     Server {
         listener,
@@ -188,6 +190,7 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
         hard: HARD_DEADLINE,
         asked: None,
         logs: false,
+        place: Location::caller(),
     }
 }
 
@@ -205,6 +208,8 @@ pub struct Server<L, S, H = Plain> {
     asked: Option<Pin<Box<dyn Future<Output = ()>>>>,
     /// Whether there is an access log.
     logs: bool,
+    /// The place of the call of [`serve`].
+    place: &'static Location<'static>,
 }
 
 #[cfg(feature = "tls")]
@@ -241,10 +246,20 @@ impl<L, S> Server<L, S> {
     /// # Ok(()) }
     /// ```
     pub fn tls(self, identity: impl crate::IntoTls) -> Server<L, S, crate::Tls> {
-        let Self { listener, service, handshake: _, connections, limits, soft, hard, asked, logs } =
-            self;
+        let Self {
+            listener,
+            service,
+            handshake: _,
+            connections,
+            limits,
+            soft,
+            hard,
+            asked,
+            logs,
+            place,
+        } = self;
         let handshake = identity.into_tls();
-        Server { listener, service, handshake, connections, limits, soft, hard, asked, logs }
+        Server { listener, service, handshake, connections, limits, soft, hard, asked, logs, place }
     }
 }
 
@@ -448,6 +463,7 @@ where
                 hard,
                 asked,
                 logs,
+                place,
             } = self;
             let handshake = handshake.map_err(|error| Report::default().because(error))?;
             limits.last = limits.last.min(soft / 2);
@@ -472,7 +488,7 @@ where
             };
             // In a task of its own, so that an interruption of this task does not reach the
             // connections.
-            let accepting = pikake_net::serve(listener, connections, handler);
+            let accepting = serve_at(listener, connections, handler, place);
             let mut accepting =
                 Builder::new().name("http server").spawn(accepting).cancel_on_drop();
             if let Some(interval) = limits.interval() {
