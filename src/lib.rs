@@ -143,7 +143,7 @@
 //! | `peer-credentials` | | [`UnixStream::peer_credentials`](net::UnixStream) on Linux | nix | +4 | 1.85 |
 //! | `io-traits` | | `AsyncRead` and `AsyncWrite` of tokio and of futures for the streams of [`net`] | futures-io, and tokio's traits, without its runtime | +2 | 1.85 |
 //! | `tokio-console` | | [`console::tokio_console`]: with the variable `TOKIO_CONSOLE_BIND`, the program tokio-console can attach | console-api, tonic, hyper | +70 | 1.85 |
-//! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof | +52 | 1.85 |
+//! | `profile` | | stacks in [`console`]: samples of processor time and of blocked steps, and that of a thread that is stuck; turns `console` on | rustc-demangle | +24 | 1.85 |
 //! | `http` | | [`http`]; turns `io-traits` on | hyper | +22 | 1.85 |
 //! | `http-client` | | [`http::Client`], which decodes gzip and deflate; turns `http` on | hyper, serde_json, url, flate2 | +68 | 1.85 |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum | +35 | 1.85 |

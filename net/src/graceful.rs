@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use pikake_time::Ticks;
 use pikake_traps::{
-    Closed, Interrupted, TaskId, TimedOut, WaitQueue, elapsed_since, now, park, shield,
-    timeout_after,
+    Interrupted, TaskId, TimedOut, WaitQueue, elapsed_since, now, park, shield, timeout_after,
 };
 
+use crate::ended::{Ended, is_closed};
 use crate::error::interruption;
 use crate::handlers::{HANDLER_NAME, Handlers, peer_of};
 use crate::serve::{Listener, next_connection};
@@ -114,28 +114,6 @@ impl Closing {
 impl fmt::Debug for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Closing").field(&self.has_begun()).finish()
-    }
-}
-
-/// The reason why a server has ended. See [`serve`](crate::serve()) and [`serve_until`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Ended {
-    /// [`Closing::begin`] was called.
-    Asked,
-    /// Its task was interrupted.
-    Interrupted(Interrupted),
-    /// The listener was closed ([`Closed`]): no connection follows.
-    Closed,
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Asked => f.write_str("the server was asked to end"),
-            Self::Interrupted(why) => write!(f, "the server was interrupted: {why}"),
-            Self::Closed => f.write_str("the server's listener was closed"),
-        }
     }
 }
 
@@ -365,10 +343,6 @@ where
             Err(source) => Err(ListenerFailed { handled, interrupted, dropped, source }),
         }
     }
-}
-
-pub(crate) fn is_closed(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inside| inside.is::<Closed>())
 }
 
 /// The client and the start of each handler, by its key.

@@ -113,9 +113,9 @@ impl Handlers {
         timeout_after(length, park(&self.shared.ended_one)).await.unwrap_or(Ok(()))
     }
 
-    /// Starts a handler for a peer, and returns its key, which is unique while it runs. The task calls
-    /// `handler`, so a panic of the call ends that task only, and the task's cell holds the future
-    /// once, not twice.
+    /// Starts a handler for a peer, and returns its key, which is unique while it runs. The task
+    /// calls `handler`, so a panic of the call ends that task only, and the task's cell holds the
+    /// future once, not twice.
     pub(crate) fn start<F>(
         &mut self,
         peer: Option<SocketAddr>,

@@ -84,6 +84,7 @@ mod copy;
 mod datagram;
 #[cfg(feature = "dns")]
 pub mod dns;
+mod ended;
 mod error;
 mod framed;
 mod graceful;
@@ -117,11 +118,12 @@ pub use buf_writer::BufWriter;
 pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines, ReadBuffer};
 pub use codec::{Decode, Encode, LengthDelimited, LineCodec};
 pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};
+pub use ended::Ended;
 pub use error::{
     AddressErrors, ReadExactError, ReuniteError, WriteAllError, in_context, interruption,
 };
 pub use framed::{FramedReader, FramedWriter, SendMessageError};
-pub use graceful::{Closing, Ended, Farewell, Left, ListenerFailed, Patience, serve_until};
+pub use graceful::{Closing, Farewell, Left, ListenerFailed, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};

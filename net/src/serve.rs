@@ -31,8 +31,8 @@ use std::time::Duration;
 use pikake_traps::{park, timeout_after};
 use rustix::io::Errno;
 
+use crate::ended::{Ended, is_closed};
 use crate::error::interruption;
-use crate::graceful::{Ended, is_closed};
 use crate::handlers::{HANDLER_NAME, Handlers, peer_of};
 use crate::replicas::Replicas;
 use crate::tcp::{TcpListener, TcpStream};

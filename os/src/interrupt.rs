@@ -30,6 +30,7 @@ use signal_hook::low_level::{emulate_default_handler, signal_name, unregister};
 
 use crate::default_action::Listening;
 use crate::signals::Delivered;
+use crate::untaken::SECOND_ENDS_PROCESS;
 
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
@@ -65,6 +66,7 @@ impl Second {
             self.is_second = Some(is_second);
         }
         self.kernels += 1;
+        SECOND_ENDS_PROCESS.store(true, Ordering::SeqCst);
         Ok(())
     }
 
@@ -76,16 +78,12 @@ impl Second {
     fn remove_kernel(&mut self) {
         self.kernels -= 1;
         if self.kernels == 0 {
+            SECOND_ENDS_PROCESS.store(false, Ordering::SeqCst);
             for action in self.actions.drain(..) {
                 unregister(action);
             }
         }
     }
-}
-
-/// Whether the signal after the first one ends the process.
-pub(crate) fn second_ends_process() -> bool {
-    second().kernels > 0
 }
 
 /// Turns the first SIGINT or SIGTERM into an interruption of a kernel's main task.
@@ -94,9 +92,9 @@ pub(crate) fn second_ends_process() -> bool {
 /// reason `SIGINT` or `SIGTERM`, like a [cancel](pikake_traps::Task::request_cancel) of the task.
 /// So the main task can clean up. After its end the kernel shuts down as usual, so other tasks can
 /// clean up too. A second signal, of either kind, ends the process, even if
-/// [`Signals`](crate::signal::Signals) listens to it. A kernel that is in one step for long takes no
-/// signal; the log then says so, and what a second one does. One signal interrupts the main tasks of all
-/// kernels that called this.
+/// [`Signals`](crate::signal::Signals) listens to it. A kernel that is in one step for long takes
+/// no signal; the log then says so, and what a second one does. One signal interrupts the main
+/// tasks of all kernels that called this.
 ///
 /// The guard that is returned restores the signals' default action on drop, unless other kernels or
 /// listeners remain. `#[pikake::main(signals)]` does all this for a `main`.

@@ -14,7 +14,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::{signal_name, unregister};
 
-use crate::interrupt::second_ends_process;
+/// Whether a second SIGINT or SIGTERM ends the process: `interrupt.rs` says so.
+pub(crate) static SECOND_ENDS_PROCESS: AtomicBool = AtomicBool::new(false);
 
 /// The value for no signal: none has this number.
 const NONE: usize = 0;
@@ -90,7 +91,7 @@ fn see(step: &LongStep) -> Option<String> {
     let of_kernel = all.iter().filter(|listener| listener.kernel.get() == Some(&step.kernel));
     for signal in of_kernel.filter_map(|listener| listener.tell()) {
         let name = signal_name(signal).unwrap_or_default();
-        let next = match second_ends_process() {
+        let next = match SECOND_ENDS_PROCESS.load(Ordering::SeqCst) {
             true => "a second SIGINT or SIGTERM ends the process at once",
             false => "only SIGKILL ends the process before that",
         };

@@ -2,13 +2,13 @@
 //! meanwhile. For authors of locks.
 //!
 //! A lock whose caller has to wait calls [`wait_begins`], and [`wait_ends`] when the caller has the
-//! lock. A lock that is free calls nothing, so figures cost an uncontended lock nothing. While times
-//! are [not measured](crate::figures::are_times_measured), a wait costs one test of a flag.
+//! lock. A lock that is free calls nothing, so figures cost an uncontended lock nothing. While
+//! times are [not measured](crate::figures::are_times_measured), a wait costs one test of a flag.
 //!
 //! * *A wait* counts when it ends with the lock. A wait that was interrupted or dropped does not.
-//! * *A hold* is the time for which a task had the lock while others waited: from the first wait on,
-//!   or from the hand-over, to the hand-over to the next one. So a hold that nobody minded does not
-//!   count.
+//! * *A hold* is the time for which a task had the lock while others waited: from the first wait
+//!   on, or from the hand-over, to the hand-over to the next one. So a hold that nobody minded does
+//!   not count.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -22,6 +22,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::figures::measure_times;
+
 /// The number of triggers that wait for the recorder. Further ones are counted only.
 const WAITING: usize = 64;
 
@@ -126,11 +128,13 @@ fn add(kind: Kind, about: String) {
 pub struct Triggers(());
 
 impl Triggers {
-    /// Has triggers collected from now on. Requests and jobs are slow from `slow` on.
+    /// Has triggers collected from now on, and [times measured](crate::figures::measure_times).
+    /// Requests and jobs are slow from `slow` on.
     pub fn begin(slow: Duration) -> Self {
         let slow = u64::try_from(slow.as_nanos()).unwrap_or(NEVER);
         SLOW.store(slow, Ordering::Relaxed);
         IS_WANTED.store(true, Ordering::Relaxed);
+        measure_times();
         Self(())
     }
 

@@ -9,6 +9,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use jiff::Timestamp;
+use pikake::console::groups::Sort;
 
 use crate::log::LogOptions;
 use crate::page::Token;
@@ -172,11 +173,58 @@ pub(crate) struct ProcessOption {
     results: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct PsOptions {
+    #[command(flatten)]
+    pub(crate) process: ProcessOption,
+    /// One line for the tasks that were spawned at the same place
+    #[arg(long, conflicts_with_all = ["json", "sort", "all"])]
+    pub(crate) group: bool,
+    /// Only tasks with this text in their name
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+    /// The order of the tasks; by default, the oldest first
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sort: Option<SortKey>,
+    /// At most so many lines
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) limit: Option<usize>,
+    /// Each task on a line of its own, also if more than 100 do the same
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// The order of `ps`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SortKey {
+    Id,
+    Name,
+    Since,
+    Steps,
+    Busy,
+    Longest,
+    Bytes,
+}
+
+impl From<SortKey> for Sort {
+    fn from(key: SortKey) -> Self {
+        match key {
+            SortKey::Id => Self::Id,
+            SortKey::Name => Self::Name,
+            SortKey::Since => Self::Since,
+            SortKey::Steps => Self::Steps,
+            SortKey::Busy => Self::Busy,
+            SortKey::Longest => Self::Longest,
+            SortKey::Bytes => Self::Bytes,
+        }
+    }
+}
+
 /// The commands that look into a process.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LookCommand {
     /// Lists the tasks: what each one does, and what it waits for
-    Ps(ProcessOption),
+    Ps(PsOptions),
     /// Shows the tasks with their children, all their waits, and the deadlines around these
     Tree(ProcessOption),
     /// Shows one task in full
@@ -247,7 +295,8 @@ impl LookCommand {
     /// The process that the command line names.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
-            Self::Ps(process) | Self::Tree(process) | Self::Stats(process) => process.pid,
+            Self::Ps(options) => options.process.pid,
+            Self::Tree(process) | Self::Stats(process) => process.pid,
             Self::Blocked(process) | Self::Top(process) | Self::Locks(process) => process.pid,
             Self::Where { process, .. } | Self::Waits { process, .. } => process.pid,
             Self::Abort { process, .. } | Self::Trace { process, .. } => process.pid,
@@ -577,7 +626,10 @@ mod tests {
         }
         let LookCommand::Abort { process, task } = look("abort 1.17") else { panic!() };
         assert_eq!((process.pid, task.as_str()), (None, "1.17"));
-        assert!(matches!(look("ps"), LookCommand::Ps(ProcessOption { pid: None, .. })));
+        assert!(matches!(
+            look("ps"),
+            LookCommand::Ps(PsOptions { process: ProcessOption { pid: None, .. }, .. })
+        ));
     }
 
     /// The options are in the help of the commands that ask a broker, and of no other one.
@@ -603,7 +655,7 @@ mod tests {
         );
         assert_eq!(
             names(others),
-            "ps tree where waits stats blocked abort trace profile top replay console help"
+            "ps tree where waits stats locks blocked abort trace profile top replay console help"
         );
     }
 

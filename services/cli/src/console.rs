@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pikake::console::answer::Answer;
 use pikake::console::client::{Client, ClientError, TIMEOUT};
+use pikake::console::groups;
 use pikake::console::model::{Kernel, Process, TaskKey};
 use pikake::console::page::write_page;
 use pikake::console::place;
@@ -19,7 +20,7 @@ use pikake::console::trace::TraceWriter;
 use serde_json::{Value, json};
 
 pub(crate) use self::lines::read_lines;
-use crate::arguments::LookCommand;
+use crate::arguments::{LookCommand, PsOptions};
 use crate::functions::name_functions;
 use crate::output::{Output, Spinner, note};
 use crate::stop::Stop;
@@ -150,7 +151,7 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
     };
     let mut client = connect(pid)?;
     match command {
-        LookCommand::Ps(_) => tasks(client, false, output, text::ps),
+        LookCommand::Ps(options) => ps(client, &options, output),
         LookCommand::Tree(_) => tasks(client, true, output, text::tree),
         LookCommand::Where { task, .. } => {
             let (task, kernels) = find(&mut client, &task)?;
@@ -231,6 +232,24 @@ fn tasks(
 ) -> Result<(), Stop> {
     let answer = ask(&mut client, &Request::Tasks { waits })?;
     output.answer(|| tasks_json(&answer), || text(&answer))
+}
+
+fn ps(mut client: Client, options: &PsOptions, output: Output) -> Result<(), Stop> {
+    let mut answer = ask(&mut client, &Request::Tasks { waits: false })?;
+    if let Some(name) = &options.name {
+        answer.tasks.retain(|task| task.name.contains(name));
+    }
+    if let Some(key) = options.sort {
+        groups::sort(&mut answer.tasks, key.into());
+    }
+    let json = || {
+        let shown = options.limit.unwrap_or(answer.tasks.len()).min(answer.tasks.len());
+        json!({ "kernels": answer.kernels, "tasks": answer.tasks[..shown] })
+    };
+    output.answer(json, || match options.group {
+        true => text::ps_groups(&answer, options.limit),
+        false => text::ps(&answer, options.all, options.limit),
+    })
 }
 
 fn tasks_json(answer: &Answer) -> Value {

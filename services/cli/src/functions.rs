@@ -12,6 +12,7 @@ use addr2line::{Loader, demangle_auto};
 use object::{Object, ReadCache};
 use pikake::console::answer::Answer;
 use pikake::console::model::{Module, Stack};
+use pikake::console::text::short_path;
 
 /// Replaces the addresses in the stacks of an answer by functions, `name (file:line)`, with those
 /// that are inlined. An address that has no name stays as it is; the first one of a file that
@@ -96,7 +97,8 @@ fn functions_at(loader: &Loader, at: u64) -> Vec<String> {
             let name = frame.function.as_ref().and_then(|name| Some(name.demangle().ok()?.into()));
             let name: Option<String> = name.or_else(|| symbol(loader, at));
             let Some(name) = name else { continue };
-            let place = frame.location.and_then(|it| Some((short(it.file?).to_owned(), it.line)));
+            let place =
+                frame.location.and_then(|it| Some((short_path(it.file?).to_owned(), it.line)));
             functions.push(match place {
                 Some((file, Some(line))) => format!("{name} ({file}:{line})"),
                 Some((file, None)) => format!("{name} ({file})"),
@@ -160,39 +162,11 @@ fn paths(pid: u32, module: &Module) -> Vec<PathBuf> {
     is_program.then_some(program).into_iter().chain([in_root, path]).collect()
 }
 
-/// The path of a source file, without the part that says where on the building machine a library
-/// was.
-fn short(path: &str) -> &str {
-    let after = |text: &str, marks: usize| {
-        let at = path.find(text)? + text.len();
-        path[at..].splitn(marks + 1, '/').nth(marks)
-    };
-    // `…/registry/src/REGISTRY/CRATE/…` and `/rustc/COMMIT/library/…`.
-    after("/registry/src/", 1).or_else(|| after("/rustc/", 1)).unwrap_or(path)
-}
-
 #[cfg(test)]
 mod tests {
     use pikake::console::model::Samples;
 
     use super::*;
-
-    #[test]
-    fn paths_are_shown_without_the_building_machine() {
-        let cases = [
-            ("src/main.rs", "src/main.rs"),
-            ("/home/me/app/src/main.rs", "/home/me/app/src/main.rs"),
-            (
-                "/home/me/.cargo/registry/src/index-1/slab-0.4.12/src/lib.rs",
-                "slab-0.4.12/src/lib.rs",
-            ),
-            ("/rustc/0123/library/std/src/thread.rs", "library/std/src/thread.rs"),
-            ("/rustc/", "/rustc/"),
-        ];
-        for (path, shown) in cases {
-            assert_eq!(short(path), shown);
-        }
-    }
 
     /// An answer with a stack of one address in a module of this process.
     fn answer(address: u64, module: Module) -> Answer {

@@ -63,7 +63,7 @@ pub(crate) fn run(options: &ReplayOptions, output: Output) -> Result<(), Stop> {
     };
     let text = || {
         let shown = match view {
-            ReplayView::Ps | ReplayView::Top => text::ps(answer),
+            ReplayView::Ps | ReplayView::Top => text::ps(answer, false, None),
             ReplayView::Tree => text::tree(answer),
             ReplayView::Waits if options.dot => return text::dot(answer),
             ReplayView::Waits => text::waits(answer),

@@ -50,8 +50,8 @@
 //!   that sends a malformed request, or more than 16 KiB during an answer. The console answers four
 //!   requests for waits at once, and four traces or profiles; further ones fail. It cuts texts of
 //!   the program to 4 KiB, and the owners of one wait to 1,000.
-//! * **Signals.** With the feature `profile`, the process ignores SIGPROF after the first profile
-//!   or stack, and so do the programs that it starts.
+//! * **Signals.** With the feature `profile`, SIGPROF does nothing after the first profile or
+//!   stack, unless the program had a handler of its own, which then comes back.
 //! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a
 //!   process that is out of descriptors. Another thread of the process may be faster to take a
 //!   descriptor that comes free.
@@ -71,6 +71,7 @@ pub mod client;
 mod crash;
 #[doc(hidden)]
 pub mod for_main;
+pub mod groups;
 mod long_steps;
 pub mod metrics;
 pub mod model;

@@ -1,7 +1,7 @@
 //! The last long steps of the process's kernels, with the stacks of their threads.
 //!
-//! A step that blocks now and then is over when somebody looks. So the thread of the watchdog, which
-//! finds it, keeps its stack.
+//! A step that blocks now and then is over when somebody looks. So the thread of the watchdog,
+//! which finds it, keeps its stack.
 
 use std::collections::VecDeque;
 use std::process;

@@ -51,6 +51,8 @@
 //! | `pikake_pool_created`, `pikake_pool_added`, `pikake_pool_destroyed`, `pikake_pool_detached`, `pikake_pool_dead` | counter | the same | the objects that were made, added, destroyed, detached, or found dead |
 //! | `pikake_pool_create_failures`, `pikake_pool_verify_failures`, `pikake_pool_clean_failures` | counter | the same | what failed |
 //! | `pikake_pool_wait_time_seconds` | histogram | the same | the time that callers waited who got an object after a wait |
+//! | `pikake_lock_wait_seconds` | histogram | the kernel's, and `lock` | the waits for locks that were not free, as they ended |
+//! | `pikake_lock_hold_seconds` | histogram | the same | the time that one task had a lock while others waited |
 //! | `process_cpu_seconds` | counter | | the processor time of the process |
 //! | `process_resident_memory_bytes` | gauge | | the memory of the process in RAM |
 //! | `process_open_fds`, `process_max_fds` | gauge | | its descriptors, and their limit |

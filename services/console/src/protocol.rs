@@ -79,12 +79,12 @@ pub enum Request {
     /// The last long steps that are over, the latest first: [`Part::Blocked`]. A process of a
     /// version before refuses this.
     LongSteps,
-    /// The figures of the locks that tasks waited for: [`Part::Locks`] of each kernel. A process of a
-    /// version before refuses this.
+    /// The figures of the locks that tasks waited for: [`Part::Locks`] of each kernel. A process of
+    /// a version before refuses this.
     Locks,
     /// Leaks of tasks: for each kernel [`Part::Kernel`], [`Part::Growing`] and
-    /// [`Part::WaitsForEnded`]. The answer takes some seconds if the process is young. A process of a
-    /// version before refuses this.
+    /// [`Part::WaitsForEnded`]. The answer takes some seconds if the process is young. A process of
+    /// a version before refuses this.
     Leaks,
     /// Times steps until the connection ends, so that tasks have `busy` and `longest`.
     Time,

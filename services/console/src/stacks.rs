@@ -2,9 +2,9 @@
 //!
 //! A thread notes its own stack, when it gets the signal SIGPROF: as addresses, which the client
 //! turns into names of functions. So a stack costs this process little memory, and nothing is kept.
-//! For a profile, the system sends the signal after each hundredth of a second of processor time, to
-//! a thread that uses the processor. For the stack of one thread, the console sends the signal to
-//! that thread, also while the thread is blocked in a system call.
+//! For a profile, the system sends the signal after each hundredth of a second of processor time,
+//! to a thread that uses the processor. For the stack of one thread, the console sends the signal
+//! to that thread, also while the thread is blocked in a system call.
 //!
 //! A blocking read goes on after the signal, and a sleep of the standard library sleeps for the
 //! rest. The system calls that no handler restarts (signal(7)), such as `poll`, return `EINTR`.

@@ -4,10 +4,11 @@
 //! are rounded down to two digits. Control characters in names are escaped, since they come from
 //! another process.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
 use crate::answer::Answer;
+use crate::groups::{self, Group};
 use crate::model::{
     Edge, Event, GoesOn, Graph, Kernel, KernelStats, Lock, Process, ProcessStats, ProfileRow,
     Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
@@ -31,6 +32,10 @@ const FUNCTION_WIDTH: usize = 120;
 /// The functions of a kernel that polls a task have one of these: by the name, or by the file where
 /// the name is none of the whole.
 const POLLS: [&str; 2] = ["_traps::cell::TaskCell", "traps/src/cell.rs:"];
+/// The number of alike waits that are listed one by one.
+const ALIKE: usize = 3;
+/// The number of alike tasks that are listed one by one.
+pub const FOLDED: usize = 100;
 /// The cell of a value that is not known.
 const UNKNOWN: &str = "-";
 
@@ -151,6 +156,14 @@ pub fn cut_middle(text: &str, width: usize) -> String {
 
 /// The text, at most so wide, without its beginning.
 fn cut_beginning(text: &str, width: usize) -> String {
+    // Whole folders of a path are left out, as far as the file has room.
+    let folders = text.match_indices('/').map(|(at, _)| &text[at..]);
+    let fitting = |end: &&str| end.chars().count() < width;
+    if text.chars().count() > width {
+        if let Some(end) = folders.into_iter().find(fitting) {
+            return format!("…{end}");
+        }
+    }
     match text.chars().count() {
         count if count > width => {
             ['…'].into_iter().chain(text.chars().skip(count - width + 1)).collect()
@@ -159,14 +172,24 @@ fn cut_beginning(text: &str, width: usize) -> String {
     }
 }
 
-/// A place of source without the folder of cargo's registry, or that of the compiler's sources.
+/// A place of source as crate and file, without the folders of the machine that built the program.
 fn place(place: &str) -> String {
-    let after_folder = |rest: &str| rest.split_once('/').map(|(_, path)| path.to_owned());
-    let shorter = match (place.split_once("/registry/src/"), place.strip_prefix("/rustc/")) {
-        (Some((_, rest)), _) | (None, Some(rest)) => after_folder(rest),
-        (None, None) => None,
+    escaped(short_path(place))
+}
+
+/// The path of a source file as crate and file: without cargo's folders of packages and of
+/// checkouts from git, and without that of the compiler's sources. Other paths stay.
+pub fn short_path(path: &str) -> &str {
+    let behind = |mark: &str, folders: usize| {
+        let (_, rest) = path.split_once(mark)?;
+        rest.splitn(folders + 1, '/').nth(folders)
     };
-    escaped(shorter.as_deref().unwrap_or(place))
+    // `…/registry/src/REGISTRY/CRATE-VERSION/…`, `/rustc/COMMIT/library/…`, and
+    // `…/git/checkouts/REPOSITORY-HASH/COMMIT/…`.
+    behind("/registry/src/", 1)
+        .or_else(|| behind("/rustc/", 1))
+        .or_else(|| behind("/git/checkouts/", 2))
+        .unwrap_or(path)
 }
 
 /// A table with columns as wide as their widest cell; numbers are aligned right. Control characters
@@ -326,13 +349,85 @@ pub fn processes(processes: &[(Process, Option<u64>)]) -> String {
     table(&["pid", "program", "tasks", "age"], &[true, false, true, true], &rows)
 }
 
-/// A table of the tasks.
-pub fn ps(answer: &Answer) -> String {
+/// A table of the tasks. More than [`FOLDED`] tasks that do the same are one line, as
+/// [`groups::alike`] finds them, unless `is_whole`; and more than `limit` lines are left out.
+pub fn ps(answer: &Answer, is_whole: bool, limit: Option<usize>) -> String {
     let ids = Ids::of(&answer.kernels);
-    let rows: Vec<Vec<String>> =
-        answer.tasks.iter().map(|task| ps_row(ids, task).to_vec()).collect();
+    let rows: Vec<Vec<String>> = if is_whole {
+        answer.tasks.iter().map(|task| ps_row(ids, task).to_vec()).collect()
+    } else {
+        let groups = groups::alike(&answer.tasks);
+        let rows = groups.iter().flat_map(|group| match group.tasks.len() {
+            count if count > FOLDED => vec![folded_row(ids, group).to_vec()],
+            _ => group.tasks.iter().map(|task| ps_row(ids, task).to_vec()).collect(),
+        });
+        rows.collect()
+    };
+    let shown = limit.unwrap_or(rows.len()).min(rows.len());
+    let left_out = match rows.len() - shown {
+        0 => String::new(),
+        count => format!("… and {} more\n", counted(count as u64, "line")),
+    };
+    let rows = &rows[..shown];
     let is_number = [true, false, false, false, true, true, true, false];
-    warnings(answer) + &table(&PS_HEAD, &is_number, &rows) + &totals(answer)
+    warnings(answer) + &table(&PS_HEAD, &is_number, rows) + &left_out + &totals(answer)
+}
+
+/// Tasks that do the same, as a row of [`ps`]: the first of them, with the number of all, the
+/// longest time since a last step, and the sums of steps and their time.
+fn folded_row(ids: Ids, group: &Group<'_>) -> [String; 8] {
+    let first = group.tasks[0];
+    let sum = |of: fn(&Task) -> u64| group.tasks.iter().map(|task| of(task)).sum();
+    let since = group.tasks.iter().filter_map(|task| task.since).max();
+    let (steps, busy) = (sum(|task| task.steps), sum(|task| task.busy));
+    let name = group.name().to_owned();
+    let all = Task { name, since, steps, busy, ..first.clone() };
+    let [id, name, rest @ ..] = ps_row(ids, &all);
+    let [state, wait, since, steps, busy, place] = rest;
+    let name = format!("{name} ×{}", group.tasks.len());
+    [format!("{id}…"), name, state, wait, since, steps, busy, place]
+}
+
+/// A table of the tasks by place of spawn, the largest group first.
+pub fn ps_groups(answer: &Answer, limit: Option<usize>) -> String {
+    let has_several = Ids::of(&answer.kernels).has_several();
+    let row = |group: &Group<'_>| {
+        let states = [State::New, State::Ready, State::Running, State::Waiting];
+        let states = states.map(|state| (group.count(state), state_name(state)));
+        let states = states.iter().filter(|(count, _)| *count > 0);
+        let states: Vec<String> = states.map(|(count, name)| format!("{count} {name}")).collect();
+        let wait = group.commonest_wait().map_or_else(String::new, |(trap, at, count)| {
+            let of = if count < group.tasks.len() { format!(" ({count})") } else { String::new() };
+            format!("{trap} at {}{of}", cut_beginning(&place(at), PLACE_WIDTH))
+        });
+        let since = group.tasks.iter().filter_map(|task| task.since).max();
+        let busy: u64 = group.tasks.iter().map(|task| task.busy).sum();
+        let kernel =
+            if has_several { format!("{}: ", group.tasks[0].id.kernel) } else { String::new() };
+        let name = match group.name() {
+            "" => UNKNOWN.to_owned(),
+            name => cut_middle(name, NAME_WIDTH),
+        };
+        vec![
+            group.tasks.len().to_string(),
+            format!("{kernel}{name}"),
+            states.join(", "),
+            wait,
+            since.map_or_else(|| UNKNOWN.to_owned(), duration),
+            if busy == 0 { UNKNOWN.to_owned() } else { duration(busy) },
+            cut_beginning(&place(&group.tasks[0].spawned_at), PLACE_WIDTH),
+        ]
+    };
+    let groups = groups::by_place(&answer.tasks);
+    let shown = limit.unwrap_or(groups.len()).min(groups.len());
+    let rows: Vec<Vec<String>> = groups[..shown].iter().map(row).collect();
+    let left_out = match groups.len() - shown {
+        0 => String::new(),
+        count => format!("… and {} more\n", counted(count as u64, "group")),
+    };
+    let head = ["tasks", "name", "states", "most wait for", "oldest", "busy", "spawned at"];
+    let is_number = [true, false, false, false, true, true, false];
+    warnings(answer) + &table(&head, &is_number, &rows) + &left_out + &totals(answer)
 }
 
 /// The names of the columns of [`ps_row`].
@@ -646,9 +741,26 @@ fn graph_text(answer: &Answer, graph: &Graph) -> String {
         }
     }
     let in_circles = edges_of_circles(graph);
+    // Tasks that wait alike are one line.
+    let mut alike: BTreeMap<_, Vec<&Edge>> = BTreeMap::new();
     for edge in graph.edges.iter().filter(|edge| !in_circles.contains(&(edge.from, edge.to))) {
-        let (from, to) = (names.long(edge.from), names.long(edge.to));
-        let _ = writeln!(text, "{from} waits for {to}: {}", edge_words(edge));
+        let spawned_at = tasks.get(&edge.from).map(|task| task.spawned_at.as_str());
+        let words = edge_words(edge);
+        alike.entry((edge.to, words, spawned_at)).or_default().push(edge);
+    }
+    let mut lines: Vec<_> = alike.into_iter().collect();
+    lines.sort_by_key(|(_, edges)| edges[0].from);
+    for ((to, words, _), edges) in lines {
+        let to = names.long(to);
+        if edges.len() > ALIKE {
+            let (count, first) = (edges.len() as u64, names.long(edges[0].from));
+            let _ =
+                writeln!(text, "{} like {first} wait for {to}: {words}", counted(count, "task"));
+            continue;
+        }
+        for edge in edges {
+            let _ = writeln!(text, "{} waits for {to}: {words}", names.long(edge.from));
+        }
     }
     text
 }

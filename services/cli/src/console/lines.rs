@@ -16,7 +16,7 @@ pub(crate) fn read_lines(pid: u32, output: Output) -> Result<(), Stop> {
     let is_terminal = io::stdin().is_terminal();
     if is_terminal {
         let program = escaped(&process.program);
-        note(&format!("{program} ({pid}): `help` lists the commands, Ctrl-D ends."));
+        note(&format!("{program} ({pid}): `help` lists the commands, `quit` or Ctrl-D ends."));
     }
     let mut lines = io::stdin().lock();
     loop {
@@ -33,8 +33,10 @@ pub(crate) fn read_lines(pid: u32, output: Output) -> Result<(), Stop> {
             return Ok(());
         }
         let words: Vec<&str> = line.split_whitespace().collect();
-        if words.is_empty() {
-            continue;
+        match words[..] {
+            [] => continue,
+            ["quit" | "exit"] => return Ok(()),
+            _ => {}
         }
         match ConsoleLine::try_parse_from(words) {
             Ok(line) => {

@@ -12,5 +12,6 @@ mod rabbit;
 mod replay;
 mod signals;
 mod support;
+mod troubles;
 mod watch;
 mod web;

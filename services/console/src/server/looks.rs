@@ -17,7 +17,7 @@ use super::leaks::{Counts, Groups, count};
 use crate::observed::{ANSWER_WITHIN, Look, Silent, answer, list};
 
 /// The pause before the first look.
-const FIRST: Duration = Duration::from_millis(50);
+const FIRST: Duration = Duration::from_millis(20);
 
 /// The shortest pause between two looks.
 const LEAST: Duration = Duration::from_secs(1);

@@ -161,9 +161,9 @@ id  name                              state    waits for                        
  9  orphan                            waiting  park at hyper-1.12.0/src/client/legacy/pool.rs:12:5  1.2 s      3       -  src/main.rs:9:5
 5 tasks: 1 new, 1 ready, 3 waiting
 ";
-    assert_eq!(text::ps(&family()), expected);
+    assert_eq!(text::ps(&family(), false, None), expected);
     assert_eq!(
-        text::ps(&Answer::default()),
+        text::ps(&Answer::default(), false, None),
         "id  name  state  waits for  since  steps  busy  spawned at\n0 tasks\n"
     );
 }
@@ -236,7 +236,8 @@ task 4 `a name that goes…without any end`
 ";
     assert_eq!(text::where_(&answer), expected);
     let goes_on = ", cancelled 3.2 s ago, goes on";
-    assert!(text::ps(&answer).contains(&format!("new{goes_on}")), "{}", text::ps(&answer));
+    let list = text::ps(&answer, false, None);
+    assert!(list.contains(&format!("new{goes_on}")), "{list}");
     assert!(text::tree(&answer).contains(&format!("closing time{goes_on}")));
 }
 
@@ -332,7 +333,8 @@ fn stuck_kernels_are_on_top() {
 ! kernel 3 on thread `main` is stuck: task 1.17, spawned at src/main.rs:12:5, has been in one step for 3.2 s; its tasks are not known
 ";
     assert_eq!(text::warnings(&answer), expected);
-    for text in [text::ps, text::tree, text::where_, text::waits, text::stats] {
+    let ps = |answer: &Answer| text::ps(answer, false, None);
+    for text in [ps, text::tree, text::where_, text::waits, text::stats] {
         let text = text(&answer);
         assert!(text.starts_with(expected), "{text}");
     }
@@ -587,4 +589,22 @@ DEADLOCK: 2 tasks wait for each other in a circle
 fn failed_answer_is_an_error() {
     let parts = [Part::Kernel(kernel(1)), Part::Failed("no task 17".to_owned())];
     assert_eq!(Answer::of(parts), Err("no task 17".to_owned()));
+}
+
+#[test]
+fn paths_are_shown_as_crate_and_file() {
+    let cases = [
+        ("src/main.rs:1:2", "src/main.rs:1:2"),
+        ("/home/me/app/src/main.rs", "/home/me/app/src/main.rs"),
+        ("/home/me/.cargo/registry/src/index-1/slab-0.4.12/src/lib.rs", "slab-0.4.12/src/lib.rs"),
+        (
+            "/root/.cargo/git/checkouts/pikake-914f8a7c956/8acf80b/net/src/serve.rs:7:1",
+            "net/src/serve.rs:7:1",
+        ),
+        ("/rustc/0123/library/std/src/thread.rs", "library/std/src/thread.rs"),
+        ("/rustc/", "/rustc/"),
+    ];
+    for (path, shown) in cases {
+        assert_eq!(text::short_path(path), shown);
+    }
 }

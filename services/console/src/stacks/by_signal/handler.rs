@@ -1,8 +1,8 @@
 //! The handler of SIGPROF, in which a thread notes its own stack.
 //!
 //! The handler walks the stack with the unwinder that the standard library links already. The
-//! handler allocates nothing and takes no lock: it writes addresses into memory of fixed size, which
-//! the console's threads read. It writes into two places:
+//! handler allocates nothing and takes no lock: it writes addresses into memory of fixed size,
+//! which the console's threads read. It writes into two places:
 //!
 //! * [`ASKED`], if somebody wants the stack of this very thread ([`stack_of`]);
 //! * a free slot of [`SLOTS`], while samples of processor time are taken ([`Sampling`]). If no slot
@@ -13,8 +13,8 @@
 //! description of that code is wrong on some systems.
 //!
 //! The handler has `SA_RESTART`, and keeps `errno`. It stays until nobody needs it. The program's
-//! own handler comes back then. If the program had none, ours stays, and does nothing: a signal that
-//! comes late does not end the process. Programs that the process starts have no handler.
+//! own handler comes back then. If the program had none, ours stays, and does nothing: a signal
+//! that comes late does not end the process. Programs that the process starts have no handler.
 
 #![expect(unsafe_code, reason = "the system and the unwinder have no other interface")]
 

@@ -100,7 +100,7 @@ fn a_stuck_kernel_that_nobody_looked_at_has_a_list() {
     assert_eq!(named(&answer, "sleeper").waits[0].trap, "sleep");
     let text = text::waits(&answer);
     assert!(text.contains("who waits for whom in kernel"), "{text}");
-    let list = text::ps(&ask(&mut client, &Request::Tasks { waits: false }));
+    let list = text::ps(&ask(&mut client, &Request::Tasks { waits: false }), false, None);
     assert!(list.contains("3 tasks as of ") && list.contains(": 1 running, 2 waiting"), "{list}");
 }
 
@@ -119,7 +119,7 @@ fn a_kernel_stuck_from_the_start_shows_the_step() {
     let answer = ask(&mut client, &Request::Tasks { waits: true });
     assert_eq!(answer.tasks.len(), 1, "{answer:?}");
     assert_eq!((named(&answer, "endless").state), State::Running);
-    let list = text::ps(&answer);
+    let list = text::ps(&answer, false, None);
     assert!(list.contains("its other tasks are not known"), "{list}");
 }
 
