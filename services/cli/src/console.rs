@@ -220,7 +220,7 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
         LookCommand::Top(_) if output.is_json() => {
             Err(Stop::usage("`top` needs a terminal; `ps --json` is for programs"))
         }
-        LookCommand::Top(_) => top::run(client),
+        LookCommand::Top(_) => top::run(client, connect(pid).ok()),
     }
 }
 

@@ -72,6 +72,7 @@ mod crash;
 #[doc(hidden)]
 pub mod for_main;
 pub mod groups;
+mod groups_of_kernel;
 mod long_steps;
 pub mod metrics;
 pub mod model;

@@ -9,12 +9,13 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::kernels;
+use pikake_traps::trigger::{Kind, fire};
 use pikake_traps::{LongStep, LongStepStage, watch_long_steps};
 
 use crate::model::{Blocked, Stack, Step, TaskKey};
 use crate::observed::nanoseconds;
 use crate::stacks::{self, NoStack};
-use crate::text::of_task;
+use crate::text::{duration, of_task};
 
 /// The number of long steps that are kept.
 const KEPT: usize = 16;
@@ -84,6 +85,7 @@ fn add(step: LongStep) -> String {
     if steps.kept.len() == KEPT {
         steps.kept.pop_front();
     }
+    let words = in_words(&step);
     steps.kept.push_back(Kept { step, stack: stack.clone(), thread, ended: None });
     drop(steps);
     let functions = match stack {
@@ -94,7 +96,19 @@ fn add(step: LongStep) -> String {
         }
         _ => String::new(),
     };
+    fire(Kind::LongStep, || format!("{words}{functions}"));
     format!("{functions}; `pikake blocked {}` shows the stack", process::id())
+}
+
+/// The step for a recording.
+fn in_words(step: &LongStep) -> String {
+    let name = match &*step.name {
+        "" => String::new(),
+        name => format!(" `{name}`"),
+    };
+    let (kernel, task, at) = (step.kernel, step.task, step.spawned_at);
+    let took = duration(nanoseconds(step.took));
+    format!("task {kernel}.{task}{name}, spawned at {at}, is in one step for {took}")
 }
 
 /// The stack of the thread that is in a step, and what the thread does.

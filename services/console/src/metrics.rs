@@ -10,6 +10,7 @@
 //! | --- | --- | --- | --- |
 //! | `pikake_kernel_up` | gauge | `kernel`, `thread` | 1, or 0 if the kernel does not answer: it is in a long step |
 //! | `pikake_tasks` | gauge | the same | the tasks that have not ended |
+//! | `pikake_tasks_by_place` | gauge | and `spawned_at` | the same by the place of their spawn: the 20 places with the most |
 //! | `pikake_future_bytes` | gauge | the same | the memory of the tasks' futures, without what the futures point to |
 //! | `pikake_ready_tasks` | gauge | the same | the tasks that are ready for a step |
 //! | `pikake_timers` | gauge | the same | the sleeps and deadlines in the heap |
@@ -138,6 +139,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::groups_of_kernel::{Groups, count};
 use crate::model::ProcessStats;
 use crate::observed::{ANSWER_WITHIN, Question, Silent, answer, future_bytes};
 use crate::system::System;
@@ -232,7 +234,8 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
         let answer = async {
             let (figures, of_services) = answer(replied, within).await?;
             let future_bytes = future_bytes(&kernel, ANSWER_WITHIN).await?;
-            Ok::<_, Silent>(Answer { figures, future_bytes, of_services })
+            let (_, groups) = count(&kernel).await?;
+            Ok::<_, Silent>(Answer { figures, future_bytes, of_services, groups: largest(groups) })
         };
         let answer = answer.await.ok();
         if answer.is_none() && kernel.handle().is_closed() {
@@ -249,6 +252,15 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
     Ok(seen)
 }
 
+/// The groups with the most tasks.
+fn largest(groups: Groups) -> Vec<(u64, String)> {
+    let mut counts: Vec<(u64, String)> =
+        groups.into_iter().map(|(place, group)| (group.count, place.to_string())).collect();
+    counts.sort_by(|(a, at), (b, other)| b.cmp(a).then_with(|| at.cmp(other)));
+    counts.truncate(PLACES);
+    counts
+}
+
 /// A kernel, with its figures if it has answered.
 #[derive(Debug)]
 struct SeenKernel {
@@ -258,12 +270,17 @@ struct SeenKernel {
     stuck: Option<Duration>,
 }
 
+/// The places of spawn that are told: a group that grows for long is among them.
+const PLACES: usize = 20;
+
 /// The figures of a kernel.
 #[derive(Debug)]
 struct Answer {
     figures: KernelFigures,
     future_bytes: u64,
     of_services: Vec<Figure>,
+    /// The places where most tasks were spawned, and the number of their tasks.
+    groups: Vec<(u64, String)>,
 }
 
 /// The figures of the kernels and of the process.
@@ -346,6 +363,15 @@ impl Figures {
         for kernel in &self.kernels {
             if let Some(answer) = &kernel.answer {
                 gauge(answer.future_bytes, family.encode_family(&kernel.labels)?)?;
+            }
+        }
+        let help = "Tasks by the place of their spawn, for the places with the most.";
+        let name = "pikake_tasks_by_place";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for kernel in &self.kernels {
+            for (count, place) in kernel.answer.iter().flat_map(|answer| &answer.groups) {
+                let labels = (kernel.labels.as_slice(), [("spawned_at", place.as_str())]);
+                gauge(*count, family.encode_family(&labels)?)?;
             }
         }
         let (name, help) = ("pikake_helper_threads", "Helper threads.");

@@ -40,8 +40,8 @@ enum News {
     Failed(ClientError),
 }
 
-/// Shows the tasks until a key ends it.
-pub(super) fn run(client: Client) -> Result<(), Stop> {
+/// Shows the tasks until a key ends it. The second connection is for the figures of locks.
+pub(super) fn run(client: Client, for_locks: Option<Client>) -> Result<(), Stop> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Stop::usage("`top` needs a terminal; `ps` prints the tasks once"));
     }
@@ -50,7 +50,7 @@ pub(super) fn run(client: Client) -> Result<(), Stop> {
     let (details, wanted) = channel();
     // It ends when the process answers after the channel has closed.
     thread::spawn(move || {
-        if let Err(error) = ask(client, &wanted, &news_sender) {
+        if let Err(error) = ask(client, for_locks, &wanted, &news_sender) {
             let _ = news_sender.send(News::Failed(error));
         }
     });
@@ -62,6 +62,7 @@ pub(super) fn run(client: Client) -> Result<(), Stop> {
 /// Asks the process each second, and for the detail of a task as soon as it is wanted.
 fn ask(
     mut client: Client,
+    mut for_locks: Option<Client>,
     wanted: &Receiver<Option<TaskKey>>,
     news: &Sender<News>,
 ) -> Result<(), ClientError> {
@@ -71,7 +72,13 @@ fn ask(
     loop {
         let next = Instant::now() + PERIOD;
         let at = start.elapsed();
-        let tasks = answer(&mut client, &Request::Tasks { waits: false })?;
+        let mut tasks = answer(&mut client, &Request::Tasks { waits: false })?;
+        // A process of a version before refuses this, and closes the connection.
+        let locks = for_locks.as_mut().and_then(|client| answer(client, &Request::Locks).ok());
+        match locks {
+            Some(answer) => tasks.locks = answer.locks,
+            None => for_locks = None,
+        }
         let stats = answer(&mut client, &Request::Stats)?;
         if news.send(News::Look(Look { at, tasks, stats: stats.stats })).is_err() {
             return Ok(());

@@ -132,6 +132,8 @@ impl Site {
             }
             "waits" => (false, Route::Ask(protocol::Request::Waits)),
             "stats" => (false, Route::Ask(protocol::Request::Stats)),
+            "locks" => (false, Route::Ask(protocol::Request::Locks)),
+            "leaks" => (false, Route::Ask(protocol::Request::Leaks)),
             "blocked" => (false, Route::Ask(protocol::Request::Blocked)),
             "trace" => (false, Route::Ask(protocol::Request::Trace { seconds: seconds()? })),
             "profile" => {

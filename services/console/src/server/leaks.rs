@@ -9,16 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use pikake_kernel::inspect::{KernelView, TaskPage, tasks_from};
+use pikake_kernel::inspect::KernelView;
 use pikake_kernel::wait_graph::GraphTask;
 use pikake_traps::{SeenWait, TaskId, sleep};
 
 use super::Server;
 use super::answers::{Sink, Trouble, failed, ping};
+use crate::groups_of_kernel::{Group, Groups, count};
 use crate::model::{Ended, Growing, TaskKey};
-use crate::observed::{
-    SEARCHED_PAGE, Silent, ask, list_with_waits, look_at, nanoseconds, shown as text_of,
-};
+use crate::observed::{Silent, list_with_waits, look_at, nanoseconds, shown as text_of};
 use crate::protocol::Part;
 
 /// The looks that a group must have grown over, and the most that are kept.
@@ -33,18 +32,6 @@ const GROUPS: usize = 1_000;
 
 /// The pause between the looks for a client, if there are too few counts of a group.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
-/// The tasks of one place of spawn at one look.
-#[derive(Clone)]
-pub(super) struct Group {
-    count: u64,
-    /// The name of the first one.
-    name: Box<str>,
-    first: TaskId,
-}
-
-/// The tasks of a kernel by place of spawn.
-pub(super) type Groups = BTreeMap<&'static Location<'static>, Group>;
 
 /// The counts of the groups of a kernel at the last looks.
 #[derive(Default)]
@@ -100,29 +87,6 @@ fn growth(counts: &VecDeque<(Instant, u64)>) -> Option<(u64, Duration)> {
     let rose = steps().filter(|((_, before), (_, after))| before < after).count();
     let is_growing = counts.len() >= LOOKS && never_fell && rose * 4 >= (counts.len() - 1) * 3;
     (is_growing && last >= TASKS).then(|| (last - first, ended - began))
-}
-
-/// Counts the tasks of a kernel by place of spawn. Returns their number as well.
-pub(super) async fn count(kernel: &KernelView) -> Result<(usize, Groups), Silent> {
-    let (mut all, mut groups) = (0, Groups::new());
-    let mut next = Some(0);
-    while let Some(index) = next {
-        let add = move || {
-            let TaskPage { tasks, next } = tasks_from(index, SEARCHED_PAGE);
-            all += tasks.len();
-            for task in &tasks {
-                let new = || Group { count: 0, name: task.name().into(), first: task.id() };
-                let group = groups.entry(task.spawned_at()).or_insert_with(new);
-                group.count += 1;
-                if task.id() < group.first {
-                    (group.first, group.name) = (task.id(), task.name().into());
-                }
-            }
-            (all, groups, next)
-        };
-        (all, groups, next) = ask(kernel, add).await?;
-    }
-    Ok((all, groups))
 }
 
 /// Tells of leaks, once there are enough looks.

@@ -13,7 +13,8 @@ use pikake_kernel::inspect::KernelView;
 use pikake_traps::sleep;
 
 use super::Server;
-use super::leaks::{Counts, Groups, count};
+use super::leaks::Counts;
+use crate::groups_of_kernel::{Groups, count};
 use crate::observed::{ANSWER_WITHIN, Look, Silent, answer, list};
 
 /// The pause before the first look.

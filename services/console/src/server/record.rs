@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::{self, KernelView};
 use pikake_traps::trigger::{Kind, Triggers, fire};
-use pikake_traps::{Interrupted, TaskId, TrapKind, future_wait, timeout_after};
+use pikake_traps::{Interrupted, TrapKind, future_wait, timeout_after};
 
 use super::Server;
 use super::answers::{self, Collected};
@@ -54,9 +54,6 @@ const SOON: Duration = Duration::from_millis(10);
 /// The part of the pause between snapshots that passes between two triggers at the least.
 const TRIGGER_PART: u32 = 4;
 
-/// A step that lasts so long is a trigger.
-const LONG_STEP: Duration = Duration::from_millis(250);
-
 /// A timer that is late by this power of two in microseconds, 131 ms, is a trigger.
 const LATE_POWER: usize = 17;
 
@@ -77,8 +74,6 @@ struct Ring {
     next: u64,
     /// The events that were lost, or not written, since the last record.
     lost: u64,
-    /// The step that was reported as a long one.
-    long_step: Option<TaskId>,
     /// The number of timers that were late, at the last snapshot.
     late: Option<u64>,
 }
@@ -130,7 +125,6 @@ impl Recorder {
         loop {
             let is_busy = self.read_events(false);
             self.is_changed |= is_busy;
-            self.find_long_steps();
             self.heed_triggers().await;
             let now = Instant::now();
             let has_passed = |time| self.last_snapshot.is_none_or(|last| now >= last + time);
@@ -182,7 +176,7 @@ impl Recorder {
     /// room for. Returns whether there were any, or a kernel is in a step.
     fn read_events(&mut self, writes_all: bool) -> bool {
         for kernel in self.server.kernels() {
-            let ring = |kernel| Ring { kernel, next: 0, lost: 0, long_step: None, late: None };
+            let ring = |kernel| Ring { kernel, next: 0, lost: 0, late: None };
             self.rings.entry(kernel.id().number()).or_insert_with(|| ring(kernel));
         }
         let full = self.writer.bound() / SHARE;
@@ -228,30 +222,6 @@ impl Recorder {
         }
         self.rings.retain(|_, ring| !ring.kernel.handle().is_closed());
         is_busy
-    }
-
-    /// Fires a trigger for each step that lasts, once.
-    fn find_long_steps(&mut self) {
-        let kernels = self.rings.len();
-        for (number, ring) in &mut self.rings {
-            let step = ring.kernel.current_step().filter(|step| step.lasts >= LONG_STEP);
-            let task = step.as_ref().map(|step| step.task);
-            if let Some(step) = step.filter(|_| task != ring.long_step) {
-                let name = match &*step.name {
-                    "" => String::new(),
-                    name => format!(" `{}`", shown(name)),
-                };
-                let task = match kernels {
-                    1 => step.task.to_string(),
-                    _ => format!("{number}.{}", step.task),
-                };
-                let (at, lasts) = (step.spawned_at, duration(nanoseconds(step.lasts)));
-                fire(Kind::LongStep, || {
-                    format!("task {task}{name}, spawned at {at}, is in one step for {lasts}")
-                });
-            }
-            ring.long_step = task;
-        }
     }
 
     /// Writes the first trigger of a time, with all events and a snapshot, and counts others.

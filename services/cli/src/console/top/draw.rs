@@ -1,7 +1,7 @@
 //! Draws what `top` shows.
 
 use pikake::console::model::{Kernel, KernelStats, Task};
-use pikake::console::text::{Ids, PS_HEAD, counted, duration, ps_row, warnings};
+use pikake::console::text::{Ids, PS_HEAD, counted, duration, escaped, ps_row, warnings};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Style, Stylize};
@@ -20,6 +20,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
     let mut top: Vec<Line<'_>> = vec![Line::from(about(view)), Line::from(figures(view))];
     top.extend(kernels(view).into_iter().map(Line::from));
+    top.extend(slowest_lock(view).map(Line::from));
     top.extend(warnings(view.tasks()).lines().map(|line| Line::from(line.to_owned()).red()));
     let bottom = area.height.saturating_sub(1);
     let mut row = 0;
@@ -99,6 +100,19 @@ fn kernels(view: &View) -> Vec<String> {
     let rows: Vec<Vec<String>> = kernels.iter().map(row).collect();
     let text = pikake::console::text::table(&head, &[true; 8], &rows);
     text.lines().map(str::to_owned).collect()
+}
+
+/// The lock that a task waited for longest; `None` if no task has waited for one.
+fn slowest_lock(view: &View) -> Option<String> {
+    let slowest = view.tasks().locks.iter().max_by_key(|lock| lock.longest_wait)?;
+    let (lock, waited) = (escaped(&slowest.lock), duration(slowest.longest_wait));
+    let held = match &slowest.longest_holder {
+        Some((task, _)) => {
+            format!(", and {} had it for {}", escaped(task), duration(slowest.longest_hold))
+        }
+        None => String::new(),
+    };
+    Some(format!("the slowest lock: {lock}, waited for {waited}{held}"))
 }
 
 fn keys(view: &View) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pikake::console::answer::Answer;
 use pikake::console::model::{
-    Kernel, KernelStats, PeerStats, Process, State, Step, Task, TaskKey, Wait,
+    Kernel, KernelStats, Lock, PeerStats, Process, State, Step, Task, TaskKey, Wait,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -118,6 +118,25 @@ fn screen_shows_the_busiest_task_first() {
 sort: b busy  s steps  t since  i id   / filter  Enter task  q end
 ";
     assert_eq!(screen(&view, 100, 9), format!("{HEAD}{expected}"));
+}
+
+#[test]
+fn slowest_lock_is_shown() {
+    let mut view = view();
+    let mut look = look(9, 1, Vec::new());
+    let lock = |name: &str, wait: u64| Lock {
+        lock: name.to_owned(),
+        longest_wait: wait,
+        longest_hold: wait + MS,
+        longest_holder: Some(("task 2 `slow`".to_owned(), "src/main.rs:1:1".to_owned())),
+        ..Lock::default()
+    };
+    look.tasks.locks = vec![lock("mutex `a`", MS), lock("mutex `stock`", 790 * MS)];
+    view.look(look);
+    let shown = screen(&view, 100, 9);
+    let line =
+        "the slowest lock: mutex `stock`, waited for 790 ms, and task 2 `slow` had it for 791 ms";
+    assert_eq!(shown.lines().nth(2), Some(line), "{shown}");
 }
 
 #[test]

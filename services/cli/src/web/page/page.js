@@ -236,4 +236,7 @@ poll(() => "waits", () => (shown.view === "waits" ? INTERVAL_MS : WAITS_INTERVAL
   waits.show(answer);
 });
 poll(() => "stats", always, isShown("stats"), stats.show);
+// A process of a version before refuses these.
+poll(() => "locks", always, isShown("stats"), stats.showLocks, () => {});
+poll(() => "leaks", () => WAITS_INTERVAL_MS, isShown("stats"), stats.showLeaks, () => {});
 setInterval(showState, INTERVAL_MS);

@@ -1,11 +1,14 @@
 // The view of the figures: of each kernel, with the last minutes, and of the process.
 
-import { byId, bytes, count, duration, el, svg } from "./dom.js";
+import { byId, bytes, count, duration, el, shortPlace, svg } from "./dom.js";
 
 // How many looks the trends show.
 const TREND_LENGTH = 120;
 const TREND_WIDTH = 150;
 const TREND_HEIGHT = 18;
+
+// The rows of the tables of locks and of leaks.
+const MOST_ROWS = 50;
 
 const KERNEL = [
   ["Tasks", "tasks", count],
@@ -75,6 +78,34 @@ export function show(answer) {
     );
   }
   byId("lateness").replaceChildren(...answer.stats.map(lateness).filter(Boolean));
+}
+
+// Locks, the one with the longest wait first.
+export function showLocks({ locks }) {
+  const sum = (counts) => counts.reduce((all, value) => all + value, 0);
+  const sorted = [...locks].sort((a, b) => b.longest_wait - a.longest_wait).slice(0, MOST_ROWS);
+  fill("locks-table", sorted.map((lock) => [
+    lock.lock, [count(sum(lock.waits))], [duration(lock.longest_wait)], [count(sum(lock.holds))],
+    [duration(lock.longest_hold)], lock.longest_holder ? `${lock.longest_holder[0]} since ${shortPlace(lock.longest_holder[1])}` : "",
+  ]));
+}
+
+// Groups of tasks that only grow, and tasks that wait for ended ones.
+export function showLeaks({ growing, waits_for_ended: ended }) {
+  const waits = (wait) => (wait ? `${wait.about ?? wait.trap} at ${shortPlace(wait.place)}` : "");
+  const groups = growing.map((group) => [
+    [count(group.count)], group.name, shortPlace(group.spawned_at), [`${count(group.grown)} in ${duration(group.over)}`], waits(group.wait),
+  ]);
+  const forEver = ended.map((task) => [["1"], task.name, shortPlace(task.spawned_at), ["for ever"], waits(task.wait)]);
+  fill("leaks-table", [...groups, ...forEver].slice(0, MOST_ROWS));
+}
+
+// Fills a table, which is hidden without rows. A number is a list of one.
+function fill(id, rows) {
+  const table = byId(id);
+  table.hidden = !rows.length;
+  const cell = (value) => (Array.isArray(value) ? el("td", { class: "number" }, value[0]) : el("td", {}, value));
+  table.tBodies[0].replaceChildren(...rows.map((cells) => el("tr", {}, ...cells.map(cell))));
 }
 
 function row(title, cells) {
