@@ -81,6 +81,8 @@ impl PermitRequest for &Lock {
             name: self.name,
             holder: self.holder.holding(),
             is_exclusive: true,
+            is_handed_over: self.holder.holding().is_none(),
+            waiters: self.waiting(),
         })
     }
 }

@@ -80,7 +80,7 @@ impl<P: PermitRequest> Taking<P> {
         let began = began.take();
         self.0 = Stage::Ended;
         if let (Ok(()), Some(began), Some(lock)) = (&answer, began, permits.lock()) {
-            wait_ends(&lock, began, place, permits.queue().len());
+            wait_ends(&lock, began, place);
         }
         Poll::Ready(answer.map(|()| permits))
     }

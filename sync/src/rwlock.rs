@@ -268,6 +268,8 @@ impl Gate {
             name: self.name,
             holder: self.writer.holding().filter(|_| self.writing.get()),
             is_exclusive,
+            is_handed_over: self.writing.get() && self.writer.holding().is_none(),
+            waiters: self.readers.len() + self.writers.len(),
         }
     }
 

@@ -264,6 +264,8 @@ impl PermitRequest for Request<'_> {
             name: self.semaphore.name,
             holder: None,
             is_exclusive: false,
+            is_handed_over: false,
+            waiters: self.semaphore.permits.len(),
         })
     }
 }

@@ -71,6 +71,10 @@ pub struct WaitedLock {
     pub holder: Option<Holding>,
     /// Whether the task that waits is to have the lock alone.
     pub is_exclusive: bool,
+    /// Whether the lock was handed over to a task that has not run since.
+    pub is_handed_over: bool,
+    /// The number of other waits for the lock.
+    pub waiters: usize,
 }
 
 /// The moment at which a wait began.
@@ -163,6 +167,10 @@ pub fn wait_begins(lock: impl FnOnce() -> Option<WaitedLock>) -> Option<WaitBega
     }
     // Permits of a semaphore are held by nobody in particular.
     if lock.is_exclusive || lock.holder.is_some() {
+        // A watch without waiters is of waits that were given up, or of another lock.
+        if lock.waiters == 0 && !lock.is_handed_over {
+            watched.remove(&lock.address);
+        }
         watched.entry(lock.address).or_insert_with(|| {
             let label = lock.holder.map(|(task, _)| task.label());
             Watch { since: began, holder: lock.holder, label }
@@ -171,8 +179,7 @@ pub fn wait_begins(lock: impl FnOnce() -> Option<WaitedLock>) -> Option<WaitBega
     Some(WaitBegan(began))
 }
 
-/// A wait for a lock has ended with the lock, which the current task has from now on. `waiters` is
-/// the number of further waits.
+/// A wait for a lock has ended with the lock, which the current task has from now on.
 ///
 /// # Panics
 ///
@@ -182,7 +189,6 @@ pub fn wait_ends(
     lock: &WaitedLock,
     WaitBegan(began): WaitBegan,
     taken_at: &'static Location<'static>,
-    waiters: usize,
 ) {
     let figures = of_kernel::<LockFigures>();
     let row = figures.row(lock.kind, lock.name);
@@ -199,7 +205,7 @@ pub fn wait_ends(
             *row.longest_holder.borrow_mut() = holder.map(in_words);
         }
     }
-    if lock.is_exclusive && waiters > 0 {
+    if lock.is_exclusive && lock.waiters > 0 {
         let holder = Some((TaskMark::current(), taken_at));
         watched.insert(lock.address, Watch { since: now(), holder, label: None });
     }

@@ -46,8 +46,8 @@
 //! * **Triggers**: moments at which something unusual happened. At a trigger, the console writes
 //!   all events that the kernels have, and a snapshot. Further triggers within the next five
 //!   seconds, or a quarter of the pause between snapshots, are only counted. These are triggers:
-//!   a step of 250 ms or more, which the console finds while it lasts; a timer that was 131 ms
-//!   late or more; a request of HTTP or a job that was slow; a failed check of a worker's
+//!   a step that the watchdog of its kernel finds long, with the functions of its stack; a timer
+//!   that was 131 ms late or more; a request of HTTP or a job that was slow; a failed check of a worker's
 //!   `/readyz`; tasks that had not ended within the grace of a shutdown. A program fires its own
 //!   by [`fire`](pikake_traps::trigger::fire).
 //!

@@ -107,6 +107,32 @@ fn unnamed_locks_are_shown_by_their_place() {
     assert_eq!((count(&row.waits.counts()), count(&row.holds.counts())), (3, 3));
 }
 
+/// The time between a wait that was given up and the next wait is no hold.
+#[test]
+fn hold_after_interrupted_waits_is_right() {
+    let rows = rows(|| async {
+        let lock = Rc::new(RwLock::new(()));
+        let write = lock.clone();
+        let write = move || {
+            let lock = write.clone();
+            pikake::spawn(async move { lock.write().await.map(drop) })
+        };
+        let held = lock.read().await?;
+        let given_up = write();
+        sleep(MS).await?;
+        given_up.request_cancel("enough");
+        assert!(given_up.await.unwrap().is_err());
+        sleep(1_000 * MS).await?;
+        let waits = write();
+        sleep(5 * MS).await?;
+        drop(held);
+        waits.await.unwrap()
+    });
+    let [row] = &*rows else { panic!("{rows:?}") };
+    assert_eq!((count(&row.waits.counts()), count(&row.holds.counts())), (1, 1));
+    assert!(row.longest_hold.get() < 6 * MS, "{row:?}");
+}
+
 /// A wait that is given up is no wait, and what follows is right.
 #[test]
 fn interrupted_waits_do_not_count() {
