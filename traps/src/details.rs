@@ -3,7 +3,7 @@
 //!
 //! Alike tasks share a name, by which listings and profiles group them. A detail tells one from
 //! another. It is kept beside the tasks of a program that measures (see
-//! [`are_times_measured`](crate::figures::are_times_measured)), so other programs pay one test of a
+//! [`are_times_measured`]), so other programs pay one test of a
 //! flag, and it becomes text when a listing asks.
 
 use std::cell::RefCell;

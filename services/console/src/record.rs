@@ -45,11 +45,11 @@
 //!   console looks once a second.
 //! * **Triggers**: moments at which something unusual happened. At a trigger, the console writes
 //!   all events that the kernels have, and a snapshot. Further triggers within the next five
-//!   seconds, or a quarter of the pause between snapshots, are only counted. These are triggers:
-//!   a step that the watchdog of its kernel finds long, with the functions of its stack; a timer
-//!   that was 131 ms late or more; a request of HTTP or a job that was slow; a failed check of a worker's
-//!   `/readyz`; tasks that had not ended within the grace of a shutdown. A program fires its own
-//!   by [`fire`](pikake_traps::trigger::fire).
+//!   seconds, or a quarter of the pause between snapshots, are only counted. These are triggers: a
+//!   step that the watchdog of its kernel finds long, with the functions of its stack; a timer that
+//!   was 131 ms late or more; a request of HTTP or a job that was slow; a failed check of a
+//!   worker's `/readyz`; tasks that had not ended within the grace of a shutdown. A program fires
+//!   its own by [`fire`](pikake_traps::trigger::fire).
 //!
 //! A program that is recorded and has no console does not note steps after which the task is ready
 //! again, as after `yield_now`. So these steps are not among the events, and the numbers of steps
