@@ -7,11 +7,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use pikake::net::{
-    NameAnswer, NameSource, Resolver, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream,
-    interruption, serve,
+    Ended, NameAnswer, NameSource, Resolver, TcpListener, TcpStream, UdpSocket, UnixListener,
+    UnixStream, interruption, serve,
 };
 use pikake::testing::Injector;
-use pikake::traps::Closed;
 use pikake::{sleep, spawn, timeout_after};
 
 use crate::support::insist::{A_FEW, SOCKETS, a_moment, insist_on_sockets, insist_outside, ms};
@@ -187,10 +186,13 @@ fn a_server_ends_with_all_its_handlers() {
                 }
             }
         };
-        let error = serve(listener, 1, handler).await.unwrap_err();
+        let served = serve(listener, 1, handler).await.unwrap();
         let left = started.get() - ended.get();
-        let is_closed = error.get_ref().is_some_and(|inside| inside.is::<Closed>());
-        let why = interruption(&error).cloned();
+        let is_closed = matches!(served, Ended::Closed);
+        let why = match served {
+            Ended::Interrupted(why) => Some(why),
+            _ => None,
+        };
         drop(clients);
         (left, is_closed, why)
     };

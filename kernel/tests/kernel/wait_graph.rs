@@ -676,8 +676,9 @@ fn a_look_at_many_tasks_takes_one_pass() {
     const TASKS: usize = 30_000;
     let kernel = kernel();
     kernel.run(async {
-        let locks: Rc<Vec<_>> = Rc::new((0..TASKS).map(|_| Mutex::new(())).collect());
-        let popular = Rc::new(Mutex::new(()));
+        let mutex = || Mutex::new(()).named("m");
+        let locks: Rc<Vec<_>> = Rc::new((0..TASKS).map(|_| mutex()).collect());
+        let popular = Rc::new(mutex());
         let (popular_too, held) = (popular.clone(), popular.clone());
         named("leaves", async move {
             let mut left = pin!(popular_too.lock());
@@ -708,10 +709,10 @@ fn a_look_at_many_tasks_takes_one_pass() {
     let mut tasks = graph_of(&kernel);
     let about = |wait: &GraphWait<u64>| wait.about.clone().unwrap();
     let waits: Vec<String> = tasks[TASKS / 2].waits.iter().map(about).collect();
-    assert!(waits[0].starts_with("mutex, held by task "), "{waits:?}");
+    assert!(waits[0].starts_with("mutex `m`, held by task "), "{waits:?}");
     assert_eq!(
         waits[1..],
-        ["mutex, granted to task 2 `leaves`, which has not taken it", "timer, 999.999s left"]
+        ["mutex `m`, granted to task 2 `leaves`, which has not taken it", "timer, 999.999s left"]
     );
     let unpolled = WaitGraph::new(&tasks).unpolled().len();
     assert_eq!(unpolled, TASKS);

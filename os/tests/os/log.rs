@@ -231,7 +231,7 @@ fn long_first_step_is_reported_at_its_end() {
         .unwrap();
     let mut line = String::new();
     BufReader::new(program.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("a long step is over task=1 name=\"program\""), "{line}");
+    assert!(line.contains("a long step is over kernel=1 task=1 name=\"program\""), "{line}");
     drop(program.stdin.take());
     assert!(program.wait().unwrap().success());
 }

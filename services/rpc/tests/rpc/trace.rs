@@ -9,7 +9,7 @@ use pikake::kernel::inspect::tasks_from;
 use pikake::net::TcpListener;
 use pikake::rpc::trace::{self, TRACEPARENT, TRACESTATE, TraceContext};
 use pikake::rpc::{Answer, CallInfo, Client, Handler, Server, current_call};
-use pikake::traps::figures::{Value, collect};
+use pikake::traps::figures::{Value, collect, measure_times};
 use pikake::{sleep, spawn, timeout_after};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -260,6 +260,7 @@ fn each_call_has_a_span() {
 async fn figures_count_calls_by_method_and_outcome() {
     let client = office().await;
     let post = PostClient::new(client.clone());
+    measure_times();
     let value = |name: &str, labels: &[&str]| {
         let shown = collect();
         let mut found = shown.iter().filter(|figure| {
@@ -275,7 +276,7 @@ async fn figures_count_calls_by_method_and_outcome() {
     };
     post.wait(1).await.unwrap();
     assert_eq!(value("pikake_rpc_connections", &[]), 1);
-    assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 0, "nobody had asked");
+    assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 1);
     post.wait(1).await.unwrap();
     post.wait(0).await.unwrap_err();
     post.panic().await.unwrap_err();
@@ -292,7 +293,7 @@ async fn figures_count_calls_by_method_and_outcome() {
     // The interrupted handler returned the service's error.
     assert_eq!(value("pikake_rpc_calls", &["Post.wait", "error"]), 2);
     assert_eq!(value("pikake_rpc_calls", &["Post.panic", "panicked"]), 1);
-    assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 3);
+    assert_eq!(value("pikake_rpc_call_time", &["Post.wait"]), 4);
     assert_eq!(value("pikake_rpc_refused_calls", &["unknown_method"]), 0);
 }
 

@@ -78,7 +78,8 @@ fn lock_order_is_found_within_500_seeds() {
     for part in [
         " tasks wait for each other, and none of them can go on",
         " of host `bank` `connection` waits at sim/tests/sim/bugs/lock_order.rs:",
-        " for mutex, held by task ",
+        " for mutex made at ",
+        ", held by task ",
     ] {
         assert!(failure.waits.contains(part), "{part} in {failure}");
     }
