@@ -62,7 +62,7 @@ use crate::watchdog::Pulse;
 /// The kernels of the process that were built and not dropped, the oldest first.
 static KERNELS: Mutex<Vec<KernelView>> = Mutex::new(Vec::new());
 
-/// What kernels that are built from now on record.
+/// The events that kernels record which are built from now on.
 static RECORDS: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
 const WAITS: u8 = 1;

@@ -30,7 +30,7 @@ const NAMES_EVERY: Duration = Duration::from_secs(1);
 struct Kept {
     step: LongStep,
     stack: Result<Stack, NoStack>,
-    /// What the thread did, by the system.
+    /// The state of the thread in words, by the system.
     thread: Option<String>,
     ended: Option<Instant>,
 }

@@ -270,7 +270,7 @@ struct SeenKernel {
     stuck: Option<Duration>,
 }
 
-/// The places of spawn that are told: a group that grows for long is among them.
+/// The number of places of spawn in the text: a group that grows for long is among them.
 const PLACES: usize = 20;
 
 /// The figures of a kernel.

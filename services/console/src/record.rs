@@ -146,7 +146,7 @@ impl Settings {
         self
     }
 
-    /// What the variables ask for, and what is wrong with them. A value that is wrong counts as not
+    /// The settings by the variables, and the faults of these. A value that is wrong counts as not
     /// set.
     pub(crate) fn from_environment() -> (Option<Self>, Vec<String>) {
         Self::of_variables(|name| env::var_os(name))

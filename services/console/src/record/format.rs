@@ -56,7 +56,7 @@ pub(crate) struct Header {
 pub(crate) struct Frame {
     /// In nanoseconds since the recording began.
     pub(crate) at: u64,
-    /// What the frame adds to the table of texts.
+    /// The texts that the frame adds to the table.
     pub(crate) texts: Vec<String>,
     pub(crate) body: Body,
 }
@@ -161,7 +161,7 @@ pub(crate) enum WhatRow {
 pub(crate) struct TriggerRow {
     /// The kind, as `long step`.
     pub(crate) kind: String,
-    /// What happened, in words.
+    /// The event in words.
     pub(crate) about: String,
     /// The triggers before this one that were counted only.
     pub(crate) more: u64,
@@ -173,7 +173,7 @@ pub(crate) struct Texts {
     numbers: HashMap<Box<str>, Text>,
     /// The numbers of places by their addresses.
     places: HashMap<usize, Text>,
-    /// What the next frame adds.
+    /// The texts that the next frame adds.
     new: Vec<String>,
 }
 
@@ -375,7 +375,7 @@ impl WaitRow {
 }
 
 impl WhatRow {
-    /// What happened, and the place of the task's spawn if the event has it.
+    /// The event, and the place of the task's spawn if the event has it.
     pub(crate) fn to_model<'a>(
         &self,
         texts: &'a [String],

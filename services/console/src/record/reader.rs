@@ -85,13 +85,13 @@ pub struct Trigger {
     pub at: Duration,
     /// The kind, as `long step`.
     pub kind: String,
-    /// What happened, in words.
+    /// The event in words.
     pub about: String,
     /// The number of triggers before this one that are not in the recording.
     pub more: u64,
 }
 
-/// What is in a recording.
+/// The contents of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Summary {
@@ -121,7 +121,7 @@ pub struct Summary {
     pub triggers: Vec<Trigger>,
     /// Whether the recording was ended by its program. If not, the process was killed, or it runs.
     pub has_ended: bool,
-    /// What could not be read, and the other recordings in the folder, in words.
+    /// Notes: parts that could not be read, and the other recordings in the folder.
     pub notes: Vec<String>,
 }
 
@@ -209,7 +209,7 @@ impl Recording {
         Ok(Self { files, summary })
     }
 
-    /// What is in the recording.
+    /// The contents of the recording.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }

@@ -22,7 +22,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// The part of a file's greatest length that is left for a trigger, when the next file begins.
 const ROOM: u64 = 8;
 
-/// What became of a record.
+/// The outcome of the writing of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
     /// The record has this number of bytes.
@@ -35,7 +35,7 @@ pub(crate) enum Written {
 pub(crate) struct Writer {
     files: Files,
     settings: Settings,
-    /// What the header of each file says.
+    /// The header of each file.
     header: Header,
     began: Instant,
     current: Option<Current>,

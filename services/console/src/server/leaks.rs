@@ -24,7 +24,7 @@ use crate::protocol::Part;
 const LOOKS: usize = 5;
 const KEPT: usize = 12;
 
-/// The least number of tasks of a group that is told.
+/// The least number of tasks of a group that is reported.
 const TASKS: u64 = 10;
 
 /// The most groups that are followed: a program has few places that spawn.

@@ -307,7 +307,7 @@ async fn look(server: &Server) -> Answer {
     let _ = answers::waits(server, &collected).await;
     let _ = answers::stats(server, &collected).await;
     let mut answer = collected.into_answer();
-    // A kernel that does not answer is told with the tasks, and with the figures.
+    // A kernel that does not answer is among the tasks, and among the figures.
     let mut seen = BTreeSet::new();
     answer.kernels.retain(|kernel| seen.insert(kernel.id));
     answer

@@ -122,7 +122,7 @@ unsafe extern "C" {
     fn _Unwind_GetIP(frame: *mut Frame) -> usize;
 }
 
-/// What the unwinder's callback returns to go on, and to stop.
+/// The values by which the unwinder's callback goes on, and stops.
 const GO_ON: c_int = 0;
 const STOP: c_int = 5;
 
@@ -225,7 +225,7 @@ fn note(from: usize) {
 #[derive(Default)]
 struct Users {
     count: usize,
-    /// What SIGPROF did before.
+    /// The action of SIGPROF before.
     before: Option<SigAction>,
 }
 

@@ -10,7 +10,7 @@ use super::elf::Image;
 use crate::model::Module;
 use crate::stacks::NoStack;
 
-/// What the system appends to the path of a file that has no name any more.
+/// The words that the system appends to the path of a file that has no name any more.
 const DELETED: &str = " (deleted)";
 
 /// The programs and libraries of the process at one moment.
