@@ -24,6 +24,9 @@ use crate::protocol::Part;
 const LOOKS: usize = 5;
 const KEPT: usize = 12;
 
+/// The most looks for a client: a group may begin after the first one.
+const MOST_LOOKS: usize = 2 * LOOKS;
+
 /// The least number of tasks of a group that is reported.
 const TASKS: u64 = 10;
 
@@ -91,7 +94,7 @@ fn growth(counts: &VecDeque<(Instant, u64)>) -> Option<(u64, Duration)> {
 
 /// Tells of leaks, once there are enough looks.
 pub(super) async fn leaks(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
-    for _ in 0..LOOKS {
+    for _ in 0..MOST_LOOKS {
         let are_enough = |kernel: &KernelView| {
             server.looks.with_counts(kernel.id().number(), Counts::are_enough)
         };
