@@ -385,7 +385,7 @@ fn a_profile_samples_the_stacks_of_what_uses_the_processor() {
     let all: u64 = samples.stacks.iter().map(|stack| stack.count).sum();
     let in_work: u64 = samples.stacks.iter().filter(works).map(|stack| stack.count).sum();
     assert!(in_work * 2 > all, "{in_work} of {all}");
-    let is_handler = |name: &String| name.contains("by_signal::handler");
+    let is_handler = |name: &String| name.contains("handler::on_signal");
     let of_handler = |stack: &Stack| functions(stack).iter().any(is_handler);
     assert!(!samples.stacks.iter().any(of_handler), "{:#?}", samples.stacks);
 }
