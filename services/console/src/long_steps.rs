@@ -118,7 +118,7 @@ fn look(step: &LongStep) -> (Result<Stack, NoStack>, Option<String>) {
     else {
         return (Err("the system does not number its threads".into()), None);
     };
-    let (thread, stack) = (stacks::doing(tid), stacks::of_thread(tid));
+    let (thread, stack) = stacks::look(tid);
     // A stack that was taken after the step is no stack of the step.
     match kernel.current_step() {
         Some(now) if now.number == step.number => (stack, thread),

@@ -26,10 +26,8 @@ pub(super) async fn blocked(server: &Server, to: &impl Sink) -> Result<(), Troub
             let Some(tid) = tid else {
                 return (None, Err("the system does not number its threads".into()));
             };
-            // The thread runs for a moment to note its stack.
-            let doing = stacks::doing(tid);
-            let stack = stacks::of_thread(tid).map(|stack| (stacks::modules_of(&stack), stack));
-            (doing, stack)
+            let (doing, stack) = stacks::look(tid);
+            (doing, stack.map(|stack| (stacks::modules_of(&stack), stack)))
         };
         let (thread, stack) = blocking(look).await.map_err(failed)?;
         // A stack that was taken after the step is no stack of the step.

@@ -145,7 +145,10 @@ impl Record {
                 }
             }
         }
-        self.events.extend(page.events.into_iter().take(kept));
+        // The rate of the clock is measured better as time passes, which moves later moments.
+        let last = self.events.last().map(|event| event.at).unwrap_or_default();
+        let in_order = |event: inspect::Event| inspect::Event { at: event.at.max(last), ..event };
+        self.events.extend(page.events.into_iter().take(kept).map(in_order));
         Read { seen, kept }
     }
 
