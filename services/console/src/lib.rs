@@ -86,6 +86,7 @@ mod socket_file;
 mod stacks;
 mod system;
 pub mod text;
+mod threads;
 #[cfg(feature = "tokio-console")]
 pub mod tokio_console;
 pub mod trace;

@@ -16,6 +16,7 @@ use crate::model::{Blocked, Stack, Step, TaskKey};
 use crate::observed::nanoseconds;
 use crate::stacks::{self, NoStack};
 use crate::text::{duration, of_task};
+use crate::threads::look_at_thread;
 
 /// The number of long steps that are kept.
 const KEPT: usize = 16;
@@ -118,7 +119,7 @@ fn look(step: &LongStep) -> (Result<Stack, NoStack>, Option<String>) {
     else {
         return (Err("the system does not number its threads".into()), None);
     };
-    let (thread, stack) = stacks::look(tid);
+    let (thread, stack) = look_at_thread(tid);
     // A stack that was taken after the step is no stack of the step.
     match kernel.current_step() {
         Some(now) if now.number == step.number => (stack, thread),

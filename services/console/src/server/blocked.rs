@@ -8,6 +8,7 @@ use crate::long_steps;
 use crate::model::Blocked;
 use crate::protocol::Part;
 use crate::stacks;
+use crate::threads::look_at_thread;
 
 /// Gives the last long steps that are over.
 pub(super) async fn long_steps(to: &impl Sink) -> Result<(), Trouble> {
@@ -26,7 +27,7 @@ pub(super) async fn blocked(server: &Server, to: &impl Sink) -> Result<(), Troub
             let Some(tid) = tid else {
                 return (None, Err("the system does not number its threads".into()));
             };
-            let (doing, stack) = stacks::look(tid);
+            let (doing, stack) = look_at_thread(tid);
             (doing, stack.map(|stack| (stacks::modules_of(&stack), stack)))
         };
         let (thread, stack) = blocking(look).await.map_err(failed)?;
