@@ -79,8 +79,10 @@ impl<P: PermitRequest> Taking<P> {
         let permits = trap.trap().of().clone();
         let began = began.take();
         self.0 = Stage::Ended;
-        if let (Ok(()), Some(began), Some(lock)) = (&answer, began, permits.lock()) {
-            wait_ends(&lock, began, place);
+        if let Some(began) = began {
+            if let (Ok(()), Some(lock)) = (&answer, permits.lock()) {
+                wait_ends(&lock, began, place);
+            }
         }
         Poll::Ready(answer.map(|()| permits))
     }
