@@ -226,9 +226,13 @@ impl Figures for LockFigures {
             let name = row.name.map(|name| name.to_string()).unwrap_or_else(|| " (others)".into());
             let lock = format!("{}{name}", row.kind);
             let times = |name, help, times| Figure::times(name, help, times).label("lock", &*lock);
-            shown.push(times("lock_wait", "Waits for locks that were not free.", &row.waits));
+            shown.push(times(
+                "pikake_lock_wait",
+                "Waits for locks that were not free.",
+                &row.waits,
+            ));
             let help = "Holds of locks by one task while others waited.";
-            shown.push(times("lock_hold", help, &row.holds));
+            shown.push(times("pikake_lock_hold", help, &row.holds));
         }
     }
 }

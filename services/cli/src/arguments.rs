@@ -124,7 +124,7 @@ pub(crate) struct ReplayOptions {
     /// `2027-01-31T07:00:00Z` a time; by default, the end
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     pub(crate) at: Option<String>,
-    /// Of `trace`: only the events of so many seconds before the moment
+    /// With `trace`: only the events of the last N seconds before the moment
     #[arg(long, value_name = "N", value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
     /// Of `trace`: writes the events to a file for <https://ui.perfetto.dev>
@@ -186,7 +186,7 @@ pub(crate) struct PsOptions {
     /// The order of the tasks; by default, the oldest first
     #[arg(long, value_name = "KEY")]
     pub(crate) sort: Option<SortKey>,
-    /// At most so many lines
+    /// The most lines; the rest is counted
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) limit: Option<usize>,
     /// Each task on a line of its own, also if more than 100 do the same

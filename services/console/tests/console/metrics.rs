@@ -1,6 +1,7 @@
 //! The OpenMetrics text: its form, and the figures of kernels and of the program.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use pikake::console::metrics::prometheus_client::metrics::histogram::{
     Histogram, exponential_buckets,
 };
 use pikake::kernel::inspect::record_steps;
+use pikake::sync::Mutex;
+use pikake::traps::figures::measure_times;
 use pikake::{Kernel, KernelHandle, Kernels, sleep, spawn, timeout_after};
 
 mod services;
@@ -105,6 +108,42 @@ fn text_has_figures_of_kernel_and_process() {
         assert!(value(&text, "process_open_fds") >= Some(3.0));
         assert!(value(&text, "process_threads") >= Some(1.0));
     }
+}
+
+/// A lock that is slow, and tasks that one place spawns.
+#[test]
+fn text_has_locks_and_places_of_spawn() {
+    measure_times();
+    let kernel = Kernel::builder().name("main").build().unwrap();
+    let text = kernel.run(async {
+        let stock = Rc::new(Mutex::new(()).named("stock"));
+        let held = stock.lock().await.unwrap();
+        let wait = || {
+            spawn({
+                let stock = stock.clone();
+                async move { stock.lock().await.map(drop) }
+            })
+        };
+        let waiting: Vec<_> = (0..3).map(|_| wait()).collect();
+        sleep(Duration::from_millis(5)).await.unwrap();
+        let while_waiting = metrics::text().await.unwrap();
+        drop(held);
+        for task in waiting {
+            task.await.unwrap().unwrap();
+        }
+        let text = metrics::text().await.unwrap();
+        check_form(&text);
+        let of_lock = labels().replace('}', ",lock=\"mutex `stock`\"}");
+        for (figure, count) in [("wait", 3.0), ("hold", 3.0)] {
+            let sample = format!("pikake_lock_{figure}_seconds_count{of_lock}");
+            assert_eq!(value(&text, &sample), Some(count), "{text}");
+        }
+        while_waiting
+    });
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.starts_with("pikake_tasks_by_place{")).unwrap();
+    // The place with the most tasks comes first.
+    assert!(line.contains("metrics.rs:") && line.ends_with("\"} 3"), "{line}");
 }
 
 #[test]

@@ -598,7 +598,7 @@ fn paths_are_shown_as_crate_and_file() {
         ("/home/me/app/src/main.rs", "/home/me/app/src/main.rs"),
         ("/home/me/.cargo/registry/src/index-1/slab-0.4.12/src/lib.rs", "slab-0.4.12/src/lib.rs"),
         (
-            "/root/.cargo/git/checkouts/pikake-914f8a7c956/8acf80b/net/src/serve.rs:7:1",
+            "/home/me/.cargo/git/checkouts/pikake-914f8a7c956/8acf80b/net/src/serve.rs:7:1",
             "net/src/serve.rs:7:1",
         ),
         ("/rustc/0123/library/std/src/thread.rs", "library/std/src/thread.rs"),
