@@ -1,6 +1,7 @@
 //! The text of answers, compared whole.
 
 use pikake_console::answer::Answer;
+use pikake_console::groups::{Sort, sort};
 use pikake_console::model::{
     Blocked, BlockedSteps, Edge, Event, GoesOn, Graph, Kernel, KernelStats, PeerStats, Process,
     ProcessStats, ProfileRow, Samples, Scope, Stack, State, Step, Task, TaskKey, Wait, What,
@@ -589,6 +590,71 @@ DEADLOCK: 2 tasks wait for each other in a circle
 fn failed_answer_is_an_error() {
     let parts = [Part::Kernel(kernel(1)), Part::Failed("no task 17".to_owned())];
     assert_eq!(Answer::of(parts), Err("no task 17".to_owned()));
+}
+
+/// Ten thousand connections, each with its peer, and the main task.
+fn crowd() -> Answer {
+    let connection = |id: u64| Task {
+        spawned_at: "src/main.rs:7:5".to_owned(),
+        waits: vec![wait("read_wait", 9)],
+        since: Some(id * US),
+        busy: id,
+        ..task(id, &format!("connection 10.0.0.1:{id}"), None, State::Waiting)
+    };
+    let main = task(1, "main", None, State::Ready);
+    let tasks = std::iter::once(main).chain((2..=10_001).map(connection)).collect();
+    Answer { kernels: vec![kernel(1)], tasks, ..Answer::default() }
+}
+
+#[test]
+fn alike_tasks_are_one_line() {
+    let crowd = crowd();
+    let folded = text::ps(&crowd, false, None);
+    let lines: Vec<&str> = folded.lines().collect();
+    assert_eq!(lines.len(), 4, "{folded}");
+    assert!(lines[2].starts_with("2…  connection ×10000  waiting  read_wait at "), "{folded}");
+    // The longest time, and the sum of the steps.
+    assert!(lines[2].contains("  10 ms  30000  "), "{folded}");
+    assert_eq!(lines[3], "10001 tasks: 1 ready, 10000 waiting");
+    assert_eq!(text::ps(&crowd, true, None).lines().count(), 10_003);
+    let some = text::ps(&crowd, true, Some(3));
+    assert_eq!(some.lines().nth(4), Some("… and 9998 lines more"), "{some}");
+
+    let groups = text::ps_groups(&crowd, None);
+    let lines: Vec<&str> = groups.lines().collect();
+    assert!(lines[1].starts_with("10000  connection  10000 waiting  read_wait at "), "{groups}");
+    assert!(lines[2].starts_with("    1  main        1 ready "), "{groups}");
+    let one = text::ps_groups(&crowd, Some(1));
+    assert_eq!(one.lines().nth(2), Some("… and 1 group more"), "{one}");
+}
+
+#[test]
+fn tasks_are_sorted_by_each_key() {
+    let first = |by| {
+        let mut tasks = crowd().tasks;
+        sort(&mut tasks, by);
+        tasks[0].id.task
+    };
+    let keys = [Sort::Id, Sort::Name, Sort::Since, Sort::Steps, Sort::Busy];
+    assert_eq!(keys.map(first), [1, 10, 1, 1, 10_001]);
+}
+
+#[test]
+fn alike_waits_are_one_line() {
+    let tasks = (1..=6).map(|id| {
+        let spawned_at = "src/main.rs:7:5".to_owned();
+        Task { spawned_at, ..task(id, "connection", None, State::Waiting) }
+    });
+    let alike = |from: u64| Edge { from: key(from), ..edge(2, 1, 20) };
+    let edges = |count: u64| {
+        let graph = Graph { edges: (2..2 + count).map(alike).collect(), ..Graph::default() };
+        let (kernels, tasks) = (vec![kernel(1)], tasks.clone().collect());
+        text::waits(&Answer { kernels, tasks, graph: Some(graph), ..Answer::default() })
+    };
+    assert_eq!(edges(3).lines().count(), 3);
+    let expected = "4 tasks like task 2 `connection` wait for task 1 `connection`: \
+                    park at src/main.rs:20:9 (mutex `m1`, held by task 1)\n";
+    assert_eq!(edges(4), expected);
 }
 
 #[test]
