@@ -53,8 +53,8 @@ struct OfKernel {
     waits: Option<Listed>,
     /// The number of tasks by place of spawn at the last looks.
     counts: Counts,
-    /// The number of the kernel's events at the last list of the console's own.
-    events: u64,
+    /// The number of the kernel's events before the last look of the console's own that succeeded.
+    events: Option<u64>,
 }
 
 impl Looks {
@@ -92,16 +92,21 @@ impl Looks {
         self.0.borrow_mut().retain(|kernel, _| is_there(*kernel));
     }
 
-    /// Whether the last list is as a new one would be, which has then the time of a new one.
+    /// Whether nothing has happened since the last look. The last list is then as a new one would
+    /// be, and gets the time of a new one.
     fn is_current(&self, kernel: u32, events: u64) -> bool {
         let mut looks = self.0.borrow_mut();
         let of_kernel = looks.entry(kernel).or_default();
-        let is_current = of_kernel.last.is_some() && of_kernel.events == events;
-        of_kernel.events = events;
+        let is_current = of_kernel.events == Some(events);
         if let Some(last) = of_kernel.last.as_mut().filter(|_| is_current) {
             last.at = Instant::now();
         }
         is_current
+    }
+
+    /// Notes a look that has succeeded, and the number of events before it.
+    fn looked(&self, kernel: u32, events: u64) {
+        self.0.borrow_mut().entry(kernel).or_default().events = Some(events);
     }
 }
 
@@ -112,12 +117,15 @@ pub(super) async fn look_now_and_then(server: Rc<Server>) {
         let began = Instant::now();
         let mut is_idle = true;
         for kernel in server.kernels() {
-            if server.looks.is_current(kernel.id().number(), kernel.event_count()) {
+            let (id, events) = (kernel.id().number(), kernel.event_count());
+            if server.looks.is_current(id, events) {
                 continue;
             }
             is_idle = false;
-            // A kernel that does not answer keeps what was seen.
-            let _ = look(&server, &kernel).await;
+            // A kernel that does not answer keeps what was seen, with its time.
+            if look(&server, &kernel).await.is_ok() {
+                server.looks.looked(id, events);
+            }
         }
         let least = if is_idle { (pause * 2).min(IDLE) } else { LEAST };
         pause = (began.elapsed() * RARER).clamp(least, MOST);
@@ -142,4 +150,28 @@ async fn look(server: &Server, kernel: &KernelView) -> Result<(), Silent> {
     }
     server.looks.keep(id, Rc::new(tasks), false);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that has got stuck since its list was made does not get a newer one.
+    #[test]
+    fn list_stays_as_old_as_it_is_while_no_look_succeeds() {
+        let looks = Looks::default();
+        let age = || looks.last(1, false).unwrap().at;
+        assert!(!looks.is_current(1, 10));
+        looks.keep(1, Look::default(), false);
+        looks.looked(1, 10);
+        let made = age();
+        // Something has happened, and the look at it fails, twice.
+        assert!(!looks.is_current(1, 11));
+        assert!(!looks.is_current(1, 11));
+        assert_eq!(age(), made);
+        // Nothing has happened since the last one that succeeded.
+        looks.looked(1, 11);
+        assert!(looks.is_current(1, 11));
+        assert!(age() >= made);
+    }
 }
