@@ -27,8 +27,8 @@ pub struct Described {
     task: TaskId,
 }
 
-/// Adds a detail to a task of the current kernel, unless the program does not measure. A second
-/// detail replaces the first.
+/// Adds a detail to a task of the current kernel, unless the program does not measure. A task has
+/// one detail at a time.
 ///
 /// # Examples
 ///

@@ -114,7 +114,8 @@ impl Looks {
 pub(super) async fn look_now_and_then(server: Rc<Server>) {
     let mut pause = FIRST;
     while sleep(pause).await.is_ok() {
-        let began = Instant::now();
+        // That of a kernel which does not answer costs no processor time.
+        let mut took = Duration::ZERO;
         let mut is_idle = true;
         for kernel in server.kernels() {
             let (id, events) = (kernel.id().number(), kernel.event_count());
@@ -123,12 +124,14 @@ pub(super) async fn look_now_and_then(server: Rc<Server>) {
             }
             is_idle = false;
             // A kernel that does not answer keeps what was seen, with its time.
+            let began = Instant::now();
             if look(&server, &kernel).await.is_ok() {
+                took += began.elapsed();
                 server.looks.looked(id, events);
             }
         }
         let least = if is_idle { (pause * 2).min(IDLE) } else { LEAST };
-        pause = (began.elapsed() * RARER).clamp(least, MOST);
+        pause = (took * RARER).clamp(least, MOST);
     }
 }
 
