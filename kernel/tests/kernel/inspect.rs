@@ -173,7 +173,7 @@ fn recorder_of_waits_leaves_yields_and_looks_out() {
 /// A cause keeps the kernel busy after each step of its task.
 #[test]
 fn recorder_of_waits_has_those_of_a_cancelled_task() {
-    let kernel = Kernel::new().unwrap();
+    let kernel = Kernel::builder().clock(ManualClock::auto()).build().unwrap();
     kernel.enter(record_waits_of_current_kernel).unwrap();
     let view = view(kernel.handle().id());
     kernel.run(async {

@@ -87,7 +87,9 @@ fn busy_loop() {
 fn leak() {
     let server = Server::new("leak");
     // The leak itself takes memory meanwhile.
-    names(&server.look(&["waits", "--leaks"]), &["`notify`", "oneshot channel"]);
+    let look = || server.look(&["waits", "--leaks"]);
+    wait_for("a leak", || look().contains("`notify`"));
+    names(&look(), &["`notify`", "oneshot channel"]);
 }
 
 #[test]
