@@ -319,9 +319,21 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         ReturnType::Default => Span::call_site(),
         ReturnType::Type(_, kind) => kind.span(),
     };
+    let (value, returned) = match workflow_of(&value) {
+        Some(inner) => {
+            let kind = quote!(#value);
+            let returned = quote_spanned!(value_span=> (|__returned: #kind| {
+                __jobs::__macros::completed::<#inner>(__returned)
+            }));
+            (inner, returned)
+        }
+        None => (value, quote_spanned!(value_span=> __jobs::__macros::returned)),
+    };
     let finish = match is_result {
-        true => quote_spanned!(value_span=> __jobs::__macros::returned_result),
-        false => quote_spanned!(value_span=> __jobs::__macros::returned),
+        true => quote_spanned!(value_span=> (|__result| {
+            __jobs::__macros::returned_result(__result, #returned)
+        })),
+        false => returned,
     };
     let checks = kinds.iter().map(|kind| quote_spanned!(kind.span()=> is_sent::<#kind>();));
     let value_check = quote_spanned!(value_span=> is_sent::<#value>(););
@@ -498,6 +510,13 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             }
         };
     })
+}
+
+/// The type of the value of a job that returns a workflow.
+fn workflow_of(output: &Tokens) -> Option<Tokens> {
+    let output: Type = syn::parse2(output.clone()).ok()?;
+    let value = argument_of("Workflow", &output).or_else(|| argument_of("Returns", &output))?;
+    Some(quote!(#value))
 }
 
 /// The first paragraph of a job's documentation, and the targets of its links. Examples are left

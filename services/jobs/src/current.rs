@@ -107,6 +107,7 @@ pub(crate) struct Facts {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) attempt: u32,
+    pub(crate) replacements: u32,
     /// The headers that are the sender's own.
     pub(crate) headers: Map<String, Value>,
     /// When the soft limit interrupts the job. Set when the limits begin.
@@ -195,9 +196,18 @@ impl CurrentJob {
         self.facts.max_retries
     }
 
-    /// The earlier deliveries of this message, plus the worker processes that the job has ended.
+    /// The earlier deliveries of this message, plus the worker processes that the job has ended,
+    /// plus the earlier deliveries of the jobs before this one in its workflow, each of which may
+    /// have sent this one. With 0, nothing tells that the job has begun before.
     pub fn attempt(&self) -> u32 {
         self.facts.attempt
+    }
+
+    /// In the place of how many jobs this one runs, one after the other, each of which has returned
+    /// a [workflow](crate::Returns): 0 for a job that was sent as itself. Celery's
+    /// `replaced_task_nesting`.
+    pub fn replacements(&self) -> u32 {
+        self.facts.replacements
     }
 
     /// A header that the sender has set with [`Call::header`](crate::Call::header), or a Celery

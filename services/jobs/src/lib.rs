@@ -37,15 +37,15 @@ pub use brokers::AmqpBroker;
 pub use brokers::SqliteBroker;
 pub use brokers::{MemoryBroker, MemoryStore, open};
 pub use client::{
-    App, Call, Cancelled, Follower, Group, Handle, IntoWorkflow, Members, Next, Workflow, group,
-    map,
+    App, Call, Cancelled, Follower, Group, Handle, IntoWorkflow, Members, Next, Returns, Workflow,
+    group, map,
 };
 pub use control::{
     Answer, Control, ControlEvent, ControlEvents, EndedRuns, JobInfo, JobState, WorkerInfo,
 };
 pub use current::{CurrentJob, current_batch, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
-pub use job::{Definition, Jobs, Returned, RunBlocking, RunTask, Runner};
+pub use job::{Completion, Definition, Jobs, Returned, RunBlocking, RunTask, Runner};
 pub use message::{AllMembers, ChordMember, JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};
@@ -60,6 +60,7 @@ pub use worker::{ShutdownHandle, Worker};
 pub mod __macros {
     pub use crate::batch::{RunBatch, all_done, each, elements, failed};
     pub use crate::broker::LocalFuture;
+    pub use crate::client::returns::completed;
     pub use crate::job::{Runner, returned, returned_result};
     pub use crate::wire::arguments::read_arguments;
     pub use serde::Serialize;

@@ -13,6 +13,7 @@
 
 mod batches;
 pub(crate) mod body;
+mod builtin;
 pub(crate) mod consumers;
 mod ended;
 mod figures;

@@ -454,19 +454,16 @@ impl Broker for SqliteBroker {
         member: &'a ChordMember,
     ) -> LocalFuture<'a, Result<Option<AllMembers>, BrokerError>> {
         let member = member.clone();
-        let meta = member.outcome.to_meta(&member.id, wall_time());
+        let meta = member.to_meta(wall_time());
         Box::pin(async move {
             let joined = self.0.link.call({
                 let member = member.clone();
                 move |database| Ok(sql::join_chord(&database.db, &member, &meta, wall_now())?)
             });
-            let members = joined.await?.into_iter().filter_map(|(index, meta)| {
-                let (JobId(id), outcome) = Outcome::from_meta(&meta).ok()?;
-                let chord = member.chord.clone();
-                Some(ChordMember::new(chord, member.size, index, id, outcome))
-            });
-            let members: Vec<_> = members.collect();
-            Ok((members.len() >= member.size as usize).then(|| AllMembers::new(members)))
+            let members = joined.await?.into_iter();
+            let members: Vec<_> =
+                members.filter_map(|(index, meta)| member.other(index, &meta).ok()).collect();
+            Ok(ChordMember::are_all(member.size, &members).then(|| AllMembers::new(members)))
         })
     }
 

@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::canvas::apply::{Applying, CHORD_SIZE, Given, size_of};
+use crate::canvas::apply::{Applying, CHORD_ADDED, CHORD_SIZE, Given, size_of};
 use crate::canvas::{Action, Joining};
 use crate::message::{AllMembers, ChordMember, Message, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 use crate::wire::ids;
-use crate::wire::request::traces;
+use crate::wire::request::{IGNORE_RESULT, REPLACEMENTS, RESENT, traces};
 use crate::wire::signature::{CanvasSignature, Kind, Raw, Refused, raw};
 
 /// What follows from the end of a job.
@@ -35,6 +35,10 @@ pub(crate) struct Embed {
 /// The facts of a job that its followers get.
 pub(crate) struct Ended<'a> {
     pub(crate) message: &'a Message,
+    /// How often the message was delivered before.
+    pub(crate) attempt: u32,
+    /// How many members the job has added to its chord.
+    pub(crate) adds: u32,
     pub(crate) origin: &'a str,
     /// How many arguments a job of this name takes, if it is registered here.
     pub(crate) arity: &'a dyn Fn(&str) -> Option<usize>,
@@ -61,6 +65,11 @@ impl Embed {
     /// The same, with no jobs one after the other.
     pub(crate) fn without_chain(self) -> Self {
         Self { chain: None, ..self }
+    }
+
+    /// Whether the job is a member of a chord.
+    pub(crate) fn is_in_chord(&self) -> bool {
+        self.chord.is_some()
     }
 
     fn is_empty(&self) -> bool {
@@ -109,15 +118,72 @@ impl Embed {
         Ok(())
     }
 
+    /// A workflow in the place of the job: its last job has the id of this one, and all that
+    /// follows it.
+    pub(crate) fn replace(
+        self,
+        ended: &Ended<'_>,
+        mut workflow: CanvasSignature,
+    ) -> Result<Vec<Action>, Refused> {
+        let headers = &ended.message.headers;
+        let replacements = ended.count(REPLACEMENTS).saturating_add(1);
+        // Another workflow of a second run has other ids, or the chords of both would be one.
+        let seed = format!("{replacements} of {}: {}", ended.id(), raw(&workflow).get());
+        let callbacks = self.callbacks.unwrap_or_default();
+        change_last(&mut workflow, &|last| {
+            last.set("task_id", &ended.id());
+            if let Some(address) = &ended.message.reply_to {
+                last.set("reply_to", address);
+            }
+            if let Some(is_ignored) = headers.get(IGNORE_RESULT) {
+                last.set(IGNORE_RESULT, is_ignored);
+            }
+            last.link("link", callbacks.clone())
+        })?;
+        workflow.link("link_error", self.errbacks.unwrap_or_default())?;
+        let mut given = Given {
+            chain: self.chain.unwrap_or_default(),
+            chord: self.chord,
+            group: ended.group(),
+            ..ended.given()
+        };
+        given.headers.insert(REPLACEMENTS.to_owned(), replacements.into());
+        let mut applying = Applying::new(seed, ended.origin);
+        applying.apply(workflow, given)?;
+        Ok(applying.actions)
+    }
+
+    /// Workflows that become members of the job's chord.
+    pub(crate) fn add_members(
+        &self,
+        ended: &Ended<'_>,
+        members: Vec<CanvasSignature>,
+    ) -> Result<Vec<Action>, Refused> {
+        let (Some(body), Some((chord, index))) = (&self.chord, ended.group()) else {
+            return Err(Refused::new("the job is in no chord"));
+        };
+        let mut body = CanvasSignature::read(body)?;
+        body.set(CHORD_ADDED, &true);
+        let (body, id) = (raw(&body), ended.id().to_owned());
+        let count = u32::try_from(members.len())
+            .map_err(|_| Refused::new("more members than a chord can have"))?;
+        let seed = format!("members of {id}: {}", raw(&members).get());
+        let mut applying = Applying::new(seed, ended.origin);
+        applying.actions.push(Action::GrowChord(chord.clone(), id, count));
+        for member in members {
+            let (chord, group) = (Some(body.clone()), Some((chord.clone(), index)));
+            applying.apply(member, Given { chord, group, ..ended.given() })?;
+        }
+        Ok(applying.actions)
+    }
+
     /// The member that joins its chord after its outcome is stored.
     fn join(&self, ended: &Ended<'_>, outcome: &Outcome) -> Option<Action> {
         let body = self.chord.clone()?;
-        let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()?.unwrap_or_default();
-        let chord = ended.text("group")?.to_owned();
-        let index = ended.message.headers.get("group_index").and_then(Value::as_u64);
-        let (index, id) = (index.unwrap_or_default(), ended.id().to_owned());
-        let member = ChordMember::new(chord, size, index, id, outcome.clone());
-        let headers = traces(&ended.message.headers);
+        let (chord, index) = ended.group()?;
+        let member = member_of(&body, chord, index, ended.id().to_owned(), outcome)?;
+        let headers = ended.headers();
+        let member = ChordMember { adds: ended.adds, resent: ended.resent(), ..member };
         Some(Action::Join(Box::new(Joining { member, body, headers })))
     }
 
@@ -158,8 +224,36 @@ impl Ended<'_> {
     fn given(&self) -> Given {
         let id = self.id().to_owned();
         let root_id = self.text("root_id").unwrap_or(&id).to_owned();
-        let headers = traces(&self.message.headers);
+        let headers = self.headers();
         Given { root_id: Some(root_id), parent_id: Some(id), headers, ..Given::default() }
+    }
+
+    /// The headers of the job that its followers get.
+    fn headers(&self) -> Map<String, Value> {
+        let own = &self.message.headers;
+        let mut headers = traces(own);
+        for (name, count) in [(REPLACEMENTS, self.count(REPLACEMENTS)), (RESENT, self.resent())] {
+            if count > 0 {
+                headers.insert(name.to_owned(), count.into());
+            }
+        }
+        headers
+    }
+
+    fn count(&self, header: &str) -> u32 {
+        let count = self.message.headers.get(header).and_then(Value::as_u64).unwrap_or_default();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// How often the job may have run, and sent its followers, before.
+    fn resent(&self) -> u32 {
+        self.count(RESENT).saturating_add(self.attempt)
+    }
+
+    /// The job's group, and its place in it.
+    fn group(&self) -> Option<(String, u64)> {
+        let index = self.message.headers.get("group_index").and_then(Value::as_u64);
+        Some((self.text("group")?.to_owned(), index.unwrap_or_default()))
     }
 
     /// As in Celery: the failed job's id; for a job here that takes more, the request, the error
@@ -180,6 +274,39 @@ impl Ended<'_> {
         }
         vec![raw(&request), raw(&outcome.result), raw(&outcome.traceback)]
     }
+}
+
+/// A member of a chord with this body.
+fn member_of(
+    body: &Raw,
+    chord: String,
+    index: u64,
+    id: String,
+    outcome: &Outcome,
+) -> Option<ChordMember> {
+    let body = CanvasSignature::read(body).ok()?;
+    let size = body.option(CHORD_SIZE).ok()?.unwrap_or_default();
+    let is_added = body.option(CHORD_ADDED).ok()?.unwrap_or_default();
+    let member = ChordMember::new(chord, size, index, id, outcome.clone());
+    Some(ChordMember { is_added, ..member })
+}
+
+/// Changes the last job of a signature, whose end is that of the whole.
+fn change_last(
+    signature: &mut CanvasSignature,
+    change: &dyn Fn(&mut CanvasSignature) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    let name = match signature.kind()? {
+        Kind::Job => return change(signature),
+        Kind::Chain => "tasks",
+        Kind::Chord => "body",
+        Kind::Group => return Err(Refused::new("a group has no last job")),
+    };
+    let mut parts = signature.members(name)?;
+    let last = parts.last_mut().ok_or_else(|| Refused::new("it has no jobs"))?;
+    change_last(last, change)?;
+    signature.kwargs.insert(name.to_owned(), raw(&parts));
+    Ok(())
 }
 
 /// Stores the outcome for signatures that are not applied any more, and for their parts, so that
@@ -262,10 +389,9 @@ fn of(signature: &CanvasSignature, option: &str) -> Vec<CanvasSignature> {
 /// How a job that does not run any more joins the chord whose member it is.
 fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option<Action> {
     let body = signature.raw_option("chord")?;
-    let size = CanvasSignature::read(&body).ok()?.option(CHORD_SIZE).ok()?.unwrap_or_default();
     let chord = signature.option("group_id").ok()??;
     let index = signature.option("group_index").ok()?.unwrap_or_default();
-    let member = ChordMember::new(chord, size, index, id, outcome.clone());
+    let member = member_of(&body, chord, index, id, outcome)?;
     // A failure: the body does not run.
     let headers = Map::new();
     Some(Action::Join(Box::new(Joining { member, body, headers })))
@@ -281,9 +407,14 @@ pub(crate) fn complete(joining: &Joining, all: AllMembers, origin: &str) -> Vec<
     let applied = match (CanvasSignature::read(&joining.body), failed) {
         (Ok(mut body), None) => {
             body.options.remove(CHORD_SIZE);
+            body.options.remove(CHORD_ADDED);
             let values: Vec<_> = members.iter().map(|member| &member.outcome.result).collect();
             let (args, parent_id) = (vec![raw(&values)], Some(member.id.clone()));
-            let headers = joining.headers.clone();
+            let mut headers = joining.headers.clone();
+            let resent = members.iter().map(|member| member.resent).max();
+            if let Some(resent) = resent.filter(|resent| *resent > 0) {
+                headers.insert(RESENT.to_owned(), resent.into());
+            }
             applying.apply(body, Given { args, parent_id, headers, ..Given::default() })
         }
         (Ok(_), Some(failed)) => {

@@ -10,7 +10,7 @@ use crate::canvas::{Action, Joining, Outgoing};
 use crate::client::app::App;
 use crate::message::{Outcome, OutcomeState};
 use crate::wire::failure::Failure;
-use crate::worker::follow;
+use crate::worker::follow::Follow;
 
 /// Carries out actions, in their order. After an error, those that are left are still in the list.
 /// In the place of a job that the broker refuses are those of its failure.
@@ -37,6 +37,14 @@ pub(crate) async fn carry_out(
                 if let Err(error) = broker.begin_chord(&chord, size).await {
                     if is_worth_a_retry(&error) {
                         actions.push_front(Action::BeginChord(chord, size));
+                    }
+                    return Err(error);
+                }
+            }
+            Action::GrowChord(chord, member, by) => {
+                if let Err(error) = broker.grow_chord(&chord, &member, by).await {
+                    if is_worth_a_retry(&error) {
+                        actions.push_front(Action::GrowChord(chord, member, by));
                     }
                     return Err(error);
                 }
@@ -104,7 +112,7 @@ pub(crate) async fn carry_out_rest(
 pub(crate) fn unsent(app: &App, job: Outgoing, why: &BrokerError) -> VecDeque<Action> {
     let why = format!("it could not be sent: {why}");
     let failure = Failure::new("OperationalError", "kombu.exceptions", why).into_outcome();
-    let mut actions = follow::after_outcome(app, &job.message, &failure);
+    let mut actions = Follow::first(app, &job.message).outcome(&failure);
     if job_with_outcome(&job.message).is_some() {
         actions.push_front(Action::Store(Box::new(job.message), Rc::new(failure)));
     }

@@ -3,8 +3,11 @@
 use serde_json::Value;
 
 use crate::client::handle::Handle;
-use crate::client::workflow::{Follower, IntoWorkflow, Workflow, send_group};
+use crate::client::workflow::{Follower, IntoWorkflow, Next, Workflow, send_group};
 use crate::error::SendError;
+
+/// Celery's job, which these workers have, too, that returns the values of the group before it.
+pub(crate) const COLLECT: &str = "celery.accumulate";
 
 /// Jobs and workflows that run at the same time. Made by [`group`] and [`map`].
 #[derive(Debug, Clone)]
@@ -139,6 +142,31 @@ impl<M: Members> Group<M> {
     /// and values are kept for as long as results.
     pub fn then<F: Follower<M::Values>>(self, next: F) -> Workflow<F::Value> {
         Workflow::of_group(self.0.into_workflows(), next.into_next().into_signature())
+    }
+
+    /// The values of all members, as the value of one workflow: for a job that
+    /// [returns](crate::Returns) a group, and for a group in a group.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::{Workflow, map};
+    ///
+    /// #[pikake::job]
+    /// async fn page(number: u32) -> String {
+    ///     format!("page {number}")
+    /// }
+    ///
+    /// /// As many pages as there are today.
+    /// #[pikake::job]
+    /// async fn pages(count: u32) -> Workflow<Vec<String>> {
+    ///     map(page::with, 1..=count).collect()
+    /// }
+    /// ```
+    pub fn collect(self) -> Workflow<M::Values> {
+        let mut next = Next::<M::Values, M::Values>::named(COLLECT, [(); 0]).into_signature();
+        next.kwargs = Ok(r#"{"index":0}"#.to_owned());
+        Workflow::of_group(self.0.into_workflows(), next)
     }
 
     /// Sends the first jobs of all members; resolves once the broker has confirmed them.

@@ -114,17 +114,19 @@ impl Signature {
         Some(lock)
     }
 
-    /// The signature in Celery's form. `queue`: that of a call which names none.
+    /// The signature in Celery's form. `queue`: that of a call which names none, if it is known.
     pub(crate) fn to_canvas(
         &self,
-        queue: impl Fn(&str) -> String,
+        queue: impl Fn(&str) -> Option<String>,
     ) -> Result<CanvasSignature, String> {
         let (args, kwargs) = self.arguments()?;
         let mut canvas = CanvasSignature::new(&self.name);
         canvas.args = serde_json::from_str(args).map_err(|error| error.to_string())?;
         canvas.kwargs = serde_json::from_str(kwargs).map_err(|error| error.to_string())?;
         canvas.immutable = self.is_immutable;
-        canvas.set("queue", &self.queue.clone().unwrap_or_else(|| queue(&self.name)));
+        if let Some(queue) = self.queue.clone().or_else(|| queue(&self.name)) {
+            canvas.set("queue", &queue);
+        }
         match self.when {
             When::Now => {}
             When::After(length) => canvas.set("countdown", &length.as_secs_f64()),

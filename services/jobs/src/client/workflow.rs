@@ -92,8 +92,7 @@ impl Step {
         Self::Job { signature, on_success: Vec::new(), on_failure: Vec::new() }
     }
 
-    fn to_canvas(&self, app: &App) -> Result<CanvasSignature, String> {
-        let queue = |job: &str| app.queue_of(job);
+    fn to_canvas(&self, queue: &dyn Fn(&str) -> Option<String>) -> Result<CanvasSignature, String> {
         match self {
             Self::Job { signature, on_success, on_failure } => {
                 let mut canvas = signature.to_canvas(queue)?;
@@ -105,7 +104,7 @@ impl Step {
                 Ok(canvas)
             }
             Self::Group(members) => {
-                let members = members.iter().map(|member| member.to_canvas(app));
+                let members = members.iter().map(|member| member.to_canvas(queue));
                 let members = members.collect::<Result<Vec<_>, _>>()?;
                 Ok(CanvasSignature::of_kind(Kind::Group, [("tasks", raw(&members))]))
             }
@@ -302,11 +301,14 @@ impl<T> Workflow<T> {
         self.app.clone().or_else(App::current)
     }
 
-    /// The workflow as one signature.
-    fn to_canvas(&self, app: &App) -> Result<CanvasSignature, String> {
+    /// The workflow as one signature. `queue`: that of a call which names none, if it is known.
+    pub(crate) fn to_canvas(
+        &self,
+        queue: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<CanvasSignature, String> {
         let mut steps: Vec<CanvasSignature> = Vec::new();
         for step in &self.steps {
-            let canvas = step.to_canvas(app)?;
+            let canvas = step.to_canvas(queue)?;
             let is_group = |before: &CanvasSignature| before.kind() == Ok(Kind::Group);
             let header = if steps.last().is_some_and(is_group) { steps.pop() } else { None };
             steps.push(match header {
@@ -321,6 +323,16 @@ impl<T> Workflow<T> {
         match steps.len() {
             1 => Ok(steps.remove(0)),
             _ => Ok(CanvasSignature::of_kind(Kind::Chain, [("tasks", raw(&steps))])),
+        }
+    }
+
+    /// Checks that the workflow may be sent: no job in it is unique.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.unique_job() {
+            None => Ok(()),
+            Some(job) => Err(format!(
+                "job `{job}` is unique, and a job of a workflow cannot be: send it alone"
+            )),
         }
     }
 
@@ -374,18 +386,15 @@ impl<T> Workflow<T> {
         if let Some(address) = address {
             signature.reply_to = Some(address);
         }
-        if let Some(job) = self.unique_job() {
-            return Err(SendError::Broker(BrokerError::Refused(format!(
-                "job `{job}` is unique, and a job of a workflow cannot be: send it alone"
-            ))));
-        }
+        self.check().map_err(|why| SendError::Broker(BrokerError::Refused(why)))?;
         let mut priorities = BTreeMap::new();
         self.note_priorities(app, &mut priorities);
         for (queue, priority) in priorities {
             app.ensure_queue(&queue).await?;
             app.check_priority(&queue, priority).await?;
         }
-        let canvas = self.to_canvas(app).map_err(SendError::Arguments)?;
+        let queue = |job: &str| Some(app.queue_of(job));
+        let canvas = self.to_canvas(&queue).map_err(SendError::Arguments)?;
         Ok((canvas, handle))
     }
 

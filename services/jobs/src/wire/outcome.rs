@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::message::{JobId, Message, Outcome, OutcomeState};
+use crate::message::{ChordMember, JobId, Message, Outcome, OutcomeState};
 use crate::wire::instant;
 
 impl OutcomeState {
@@ -59,6 +59,16 @@ struct Written<'a> {
     group_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_default")]
+    pikake_adds: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pikake_is_added: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pikake_resent: u32,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[derive(Deserialize)]
@@ -69,6 +79,12 @@ struct Read {
     result: Value,
     #[serde(default)]
     traceback: Option<String>,
+    #[serde(default)]
+    pikake_adds: u32,
+    #[serde(default)]
+    pikake_is_added: bool,
+    #[serde(default)]
+    pikake_resent: u32,
 }
 
 impl Outcome {
@@ -104,18 +120,24 @@ impl Outcome {
     /// The same, with the group and the parent of the job of a message.
     pub(crate) fn to_meta_of(&self, job: &str, message: &Message, now: SystemTime) -> Vec<u8> {
         let text = |name: &str| message.headers.get(name).and_then(Value::as_str);
-        let written = Written {
+        let written = self.written(job, now);
+        Written { group_id: text("group"), parent_id: text("parent_id"), ..written }.to_json()
+    }
+
+    fn written<'a>(&'a self, job: &'a str, now: SystemTime) -> Written<'a> {
+        Written {
             status: self.state.as_str(),
             result: &self.result,
             traceback: self.traceback.as_deref(),
             children: [],
             date_done: self.state.is_final().then(|| instant::write(now)).flatten(),
             task_id: job,
-            group_id: text("group"),
-            parent_id: text("parent_id"),
-        };
-        // Texts and JSON values always serialize.
-        serde_json::to_vec(&written).unwrap_or_default()
+            group_id: None,
+            parent_id: None,
+            pikake_adds: 0,
+            pikake_is_added: false,
+            pikake_resent: 0,
+        }
     }
 
     /// Reads the JSON of [`to_meta`](Self::to_meta) or of Celery.
@@ -124,8 +146,46 @@ impl Outcome {
     ///
     /// The text is not JSON, or has no `status` or `task_id`.
     pub fn from_meta(meta: &[u8]) -> Result<(JobId, Self), serde_json::Error> {
-        let Read { status, task_id, result, traceback } = serde_json::from_slice(meta)?;
-        Ok((JobId(task_id), Self { state: OutcomeState::of(&status), result, traceback }))
+        let read: Read = serde_json::from_slice(meta)?;
+        Ok(read.into_outcome())
+    }
+}
+
+impl Written<'_> {
+    fn to_json(&self) -> Vec<u8> {
+        // Texts and JSON values always serialize.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl Read {
+    fn into_outcome(self) -> (JobId, Outcome) {
+        let Self { status, task_id, result, traceback, .. } = self;
+        (JobId(task_id), Outcome { state: OutcomeState::of(&status), result, traceback })
+    }
+}
+
+impl ChordMember {
+    /// The member's outcome as JSON, with what the chord needs of the member besides.
+    pub(crate) fn to_meta(&self, now: SystemTime) -> Vec<u8> {
+        let written = self.outcome.written(&self.id, now);
+        Written {
+            pikake_adds: self.adds,
+            pikake_is_added: self.is_added,
+            pikake_resent: self.resent,
+            ..written
+        }
+        .to_json()
+    }
+
+    /// Another member of the same chord, read from the JSON of [`to_meta`](Self::to_meta).
+    pub(crate) fn other(&self, index: u64, meta: &[u8]) -> Result<Self, serde_json::Error> {
+        let read: Read = serde_json::from_slice(meta)?;
+        let (adds, is_added) = (read.pikake_adds, read.pikake_is_added);
+        let resent = read.pikake_resent;
+        let (JobId(id), outcome) = read.into_outcome();
+        let member = Self::new(self.chord.clone(), self.size, index, id, outcome);
+        Ok(Self { adds, is_added, resent, ..member })
     }
 }
 

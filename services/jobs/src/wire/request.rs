@@ -23,6 +23,11 @@ pub(crate) const KILLS: &str = "pikake_kills";
 pub(crate) const DELIVERIES: &str = "pikake_deliveries";
 /// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
+/// The header that counts how often the job that has sent this one was delivered before, so that this
+/// one may have been sent before. Our own.
+pub(crate) const RESENT: &str = "pikake_resent";
+/// The header that counts the jobs in whose place this one runs, one after the other.
+pub(crate) const REPLACEMENTS: &str = "replaced_task_nesting";
 /// The header with the lock of a unique job. Our own.
 pub(crate) const UNIQUE: &str = "pikake_unique";
 /// The headers that a replayed message loses.
@@ -76,7 +81,7 @@ fn is_known(name: &str) -> bool {
             | "origin"
             | "shadow"
             | "ignore_result"
-            | "replaced_task_nesting"
+            | REPLACEMENTS
             | "stamped_headers"
             | "stamps"
             | "compression"
@@ -108,6 +113,10 @@ pub struct Request<'m> {
     pub max_retries: Option<u32>,
     /// How many worker processes the job has ended.
     pub kills: u32,
+    /// How often the job may have been sent before, by a job that was delivered again.
+    pub resent: u32,
+    /// In the place of how many jobs this one runs, one after the other.
+    pub replacements: u32,
     /// How long the job may run before it is dropped.
     pub hard_limit: Option<Duration>,
     /// How long the job may run before it is interrupted.
@@ -149,6 +158,8 @@ impl<'m> Request<'m> {
             retries: count(headers, "retries")?.unwrap_or(0),
             max_retries: count(headers, MAX_RETRIES)?,
             kills: count(headers, KILLS)?.unwrap_or(0),
+            resent: count(headers, RESENT)?.unwrap_or(0),
+            replacements: count(headers, REPLACEMENTS)?.unwrap_or(0),
             hard_limit,
             soft_limit,
             ignore_result: headers.get(IGNORE_RESULT).and_then(Value::as_bool).unwrap_or(false),

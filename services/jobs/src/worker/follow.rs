@@ -13,44 +13,62 @@ use crate::canvas::Action;
 use crate::canvas::embed::{Embed, Ended};
 use crate::client::app::App;
 use crate::message::{Message, Outcome};
-use crate::wire::signature::Refused;
+use crate::wire::signature::{CanvasSignature, Refused};
 
-/// What follows from a success, before its outcome is stored.
-pub(crate) fn after_success(
-    app: &App,
-    message: &Message,
-    value: &Value,
-) -> Result<VecDeque<Action>, Refused> {
-    match Embed::of(message) {
-        Some(embed) => {
-            with_ended(app, message, |ended| embed.success(ended, value)).map(Into::into)
-        }
-        None => Ok(VecDeque::new()),
-    }
+/// A job that has ended, and whose message tells what follows.
+#[derive(Clone, Copy)]
+pub(crate) struct Follow<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) message: &'a Message,
+    /// How often the message was delivered before.
+    pub(crate) attempt: u32,
+    /// How many members the job has added to its chord.
+    pub(crate) adds: u32,
 }
 
-/// What follows from any end, after its outcome is stored.
-pub(crate) fn after_outcome(app: &App, message: &Message, outcome: &Outcome) -> VecDeque<Action> {
-    match Embed::of(message) {
-        Some(embed) => with_ended(app, message, |ended| embed.stored(ended, outcome)).into(),
-        None => VecDeque::new(),
+impl<'a> Follow<'a> {
+    /// A job that was delivered once, if at all, and has added no members.
+    pub(crate) fn first(app: &'a App, message: &'a Message) -> Self {
+        Self { app, message, attempt: 0, adds: 0 }
     }
-}
 
-/// What follows from the end of a job some of whose followers were not sent: these have outcomes of
-/// their own.
-pub(crate) fn after_unsent(app: &App, message: &Message, outcome: &Outcome) -> VecDeque<Action> {
-    match Embed::of(message) {
-        Some(embed) => {
-            let embed = embed.without_chain();
-            with_ended(app, message, |ended| embed.stored(ended, outcome)).into()
-        }
-        None => VecDeque::new(),
+    fn ended<T>(&self, plan: impl FnOnce(&Ended<'_>) -> T) -> T {
+        let Self { app, message, attempt, adds } = *self;
+        let arity =
+            |name: &str| app.0.jobs.borrow().get(name).map(|job| job.definition.parameters.len());
+        plan(&Ended { message, attempt, adds, origin: app.origin(), arity: &arity })
     }
-}
 
-fn with_ended<T>(app: &App, message: &Message, plan: impl FnOnce(&Ended<'_>) -> T) -> T {
-    let arity =
-        |name: &str| app.0.jobs.borrow().get(name).map(|job| job.definition.parameters.len());
-    plan(&Ended { message, origin: app.origin(), arity: &arity })
+    fn embed(&self) -> Box<Embed> {
+        Embed::of(self.message).unwrap_or_default()
+    }
+
+    /// What follows from a success, before its outcome is stored.
+    pub(crate) fn success(&self, value: &Value) -> Result<VecDeque<Action>, Refused> {
+        self.ended(|ended| self.embed().success(ended, value)).map(Into::into)
+    }
+
+    /// A workflow in the place of a job that has returned it.
+    pub(crate) fn in_place(&self, workflow: CanvasSignature) -> Result<VecDeque<Action>, Refused> {
+        self.ended(|ended| self.embed().replace(ended, workflow)).map(Into::into)
+    }
+
+    /// Members that a job adds to its chord, before its outcome is stored.
+    pub(crate) fn added_members(
+        &self,
+        members: Vec<CanvasSignature>,
+    ) -> Result<VecDeque<Action>, Refused> {
+        self.ended(|ended| self.embed().add_members(ended, members)).map(Into::into)
+    }
+
+    /// What follows from any end, after its outcome is stored.
+    pub(crate) fn outcome(&self, outcome: &Outcome) -> VecDeque<Action> {
+        self.ended(|ended| self.embed().stored(ended, outcome)).into()
+    }
+
+    /// What follows from the end of a job some of whose followers were not sent: these have
+    /// outcomes of their own.
+    pub(crate) fn unsent(&self, outcome: &Outcome) -> VecDeque<Action> {
+        self.ended(|ended| self.embed().without_chain().stored(ended, outcome)).into()
+    }
 }

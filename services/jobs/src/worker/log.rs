@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `started` | debug | the job's function is about to be called |
 //! | `done` | info | its value is stored |
+//! | `replaced` | info | it has returned a workflow, whose first jobs are sent |
 //! | `retried` | info | it failed (`error`), and its message is sent again, for the moment in `retry_in` seconds |
 //! | `revoked` | info | it was cancelled, or had expired; with the reason in `error` |
 //! | `failed` | error | it failed for good, and the failure is stored |
@@ -59,6 +60,10 @@ pub(crate) fn started(delivery: &Delivery, retries: u32) {
 
 pub(crate) fn done(run: &Run) {
     run_line!(info, run, "done");
+}
+
+pub(crate) fn replaced(run: &Run) {
+    run_line!(info, run, "replaced");
 }
 
 pub(crate) fn failed(run: &Run, error: &dyn Display) {

@@ -171,7 +171,7 @@ impl Processes {
 
 fn ran(done: Done) -> Ran {
     match done.what {
-        What::Value(value) => Ran::Returned(Ok(value), done.retry_in),
+        What::Returned(completion) => Ran::Returned(Ok(completion), done.retry_in),
         What::Failed { kind, module, message, traceback } => {
             let mut failed = Failure::new(kind, module, message);
             failed.traceback = traceback;
@@ -305,6 +305,7 @@ async fn call(
         retries: facts.retries,
         max_retries: facts.max_retries,
         attempt: facts.attempt,
+        replacements: facts.replacements,
         headers: facts.headers.clone(),
         args: request.args.to_owned(),
         kwargs: request.kwargs.to_owned(),

@@ -24,7 +24,7 @@ use crate::broker::outcomes::{expired, revoked};
 use crate::canvas::embed::Embed;
 use crate::client::app::Registered;
 use crate::current::{Current, CurrentJob, Facts};
-use crate::job::Runner;
+use crate::job::{self, Completion, Runner};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::rate::Turn;
@@ -33,8 +33,10 @@ use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
 use crate::wire::request::{DELIVERIES, KILLS, Request, UNIQUE, own_headers};
+use crate::wire::signature::CanvasSignature;
 use crate::worker::batches::Member;
 use crate::worker::body::{fence, panicked};
+use crate::worker::builtin::builtin;
 use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
 use crate::worker::log;
@@ -50,6 +52,10 @@ const ETA_TOLERANCE: Duration = Duration::from_millis(5);
 pub(crate) enum Verdict {
     /// Store the outcome, and acknowledge.
     End(Outcome, Count),
+    /// Send the workflow that takes the place of the job, and acknowledge.
+    Replace(Box<CanvasSignature>),
+    /// Add members to the job's chord; then store the outcome, a success, and acknowledge.
+    AddMembers(Outcome, Vec<CanvasSignature>),
     /// Move the message to the dead letters, with a reason; store the outcome, if the job may have
     /// a waiter.
     Bury(String, Option<Outcome>),
@@ -63,7 +69,7 @@ pub(crate) enum Verdict {
 /// The counter for an end.
 pub(crate) type Count = fn(&mut JobStats);
 
-const DONE: Count = |stats| stats.done += 1;
+pub(crate) const DONE: Count = |stats| stats.done += 1;
 pub(crate) const FAILED: Count = |stats| stats.failed += 1;
 pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
@@ -85,6 +91,7 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
         has_permit: Cell::new(true),
         // Of a message that is not read yet.
         has_followers: Cell::new(true),
+        adds: Cell::new(0),
     };
     let task = task.spawn(run.go());
     worker.running.set_task(key, task.task_ref());
@@ -112,6 +119,8 @@ pub(crate) struct Run {
     pub(crate) has_permit: Cell<bool>,
     /// Whether something may follow from the job's end.
     pub(crate) has_followers: Cell<bool>,
+    /// How many members the job has added to its chord.
+    pub(crate) adds: Cell<u32>,
 }
 
 impl Run {
@@ -162,12 +171,11 @@ impl Run {
         let embed = Embed::read(request.embed);
         self.has_followers.set(!matches!(embed, Ok(None)));
         let app = &self.worker.app.0;
-        let job = app.jobs.borrow().get(request.job).cloned();
-        let Some(job) = job else {
+        let Some(job) = self.job_of(request.job) else {
             let (why, reason) = match request.job {
-                name @ ("celery.map" | "celery.starmap" | "celery.chunks") => {
+                name @ "celery.chunks" => {
                     let why = format!(
-                        "{name}: pikake's workers do not run Celery's built-in tasks; send a group of the jobs instead"
+                        "{name}: pikake's workers do not run this one of Celery's own tasks; send its `group()` instead"
                     );
                     (why.clone(), why)
                 }
@@ -219,6 +227,16 @@ impl Run {
             }
         }
         self.run_job(delivery, &request, job, member).await
+    }
+
+    /// The job of this name that is registered or built in.
+    fn job_of(&self, name: &str) -> Option<Rc<Registered>> {
+        let mut jobs = self.worker.app.0.jobs.borrow_mut();
+        if let Some(job) = jobs.get(name) {
+            return Some(job.clone());
+        }
+        let definition = builtin(name)?;
+        Some(jobs.entry(definition.name).or_insert(Rc::new(Registered::new(definition))).clone())
     }
 
     /// Checks whether a job is not to be run, or not now.
@@ -284,7 +302,8 @@ impl Run {
             root_id: request.root_id.to_owned(),
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
-            attempt: delivery.attempt.saturating_add(request.kills),
+            replacements: request.replacements,
+            attempt: delivery.attempt.saturating_add(request.kills).saturating_add(request.resent),
             headers: own_headers(&delivery.message.headers),
             on_progress: Some(self.worker.on_progress.clone()),
             ..Facts::default()
@@ -399,7 +418,7 @@ impl Run {
         job: &Registered,
     ) -> Verdict {
         let failed = match ended {
-            Ended::Returned(Ok(value)) => return Verdict::End(Outcome::success(value), DONE),
+            Ended::Returned(Ok(completion)) => return self.completed(delivery, completion),
             Ended::WrongArguments(why) => {
                 let outcome = Failure::new("TypeError", "builtins", &*why).into_outcome();
                 return Verdict::Bury(why, Some(outcome));
@@ -441,6 +460,23 @@ impl Run {
         }
         let outcome = Outcome { state: OutcomeState::Retry, ..failed.into_outcome() };
         Verdict::Again(Box::new(message), Some(not_before), Some(outcome))
+    }
+
+    /// The verdict for a job that has not failed.
+    fn completed(&self, delivery: &Delivery, completion: Completion) -> Verdict {
+        match completion.0 {
+            job::Kind::Value(value) => Verdict::End(Outcome::success(value), DONE),
+            job::Kind::Workflow(workflow) => Verdict::Replace(workflow),
+            job::Kind::Members(value, members) => {
+                match Embed::of(&delivery.message).is_some_and(|embed| embed.is_in_chord()) {
+                    true => Verdict::AddMembers(Outcome::success(value), members),
+                    false => {
+                        let why = "the job is in no chord, and cannot add members to it";
+                        self.fail(Failure::new("ValueError", "builtins", why))
+                    }
+                }
+            }
+        }
     }
 
     fn fail(&self, failed: Failure) -> Verdict {

@@ -7,6 +7,7 @@
 //! or a second message does no more harm than a second run.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use pikake_traps::{Interrupted, random, shield, sleep, wall_time};
@@ -22,10 +23,12 @@ use crate::unique::{UniqueLock, UntilWhen};
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
 use crate::wire::request::{Request, UNIQUE};
+use crate::wire::signature::{CanvasSignature, Refused};
+use crate::worker::follow::Follow;
+use crate::worker::log;
 use crate::worker::ready::Ready;
-use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
+use crate::worker::run::{Count, DONE, FAILED, REVOKED, Run, Verdict};
 use crate::worker::state::Phase;
-use crate::worker::{follow, log};
 
 /// The pause before the first retry at a lost broker.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -69,6 +72,24 @@ impl Retries {
         if let Err(why) = sleep(self.pauses.next()).await {
             self.hold(why);
         }
+    }
+}
+
+/// Jobs that are sent when a job has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Followers,
+    Replacement,
+    Members,
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Followers => "the job after it",
+            Self::Replacement => "the workflow that it has returned",
+            Self::Members => "the members that it adds to its chord",
+        })
     }
 }
 
@@ -127,6 +148,10 @@ impl Run {
         match verdict {
             Verdict::GiveBack => {}
             Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
+            Verdict::Replace(workflow) => Box::pin(self.replace(receipt, *workflow)).await,
+            Verdict::AddMembers(outcome, members) => {
+                Box::pin(self.add_members(receipt, outcome, members)).await;
+            }
             Verdict::Again(message, not_before, outcome) => {
                 let failed = outcome.clone().map(Failure::from_outcome);
                 if let Some(outcome) = outcome {
@@ -231,10 +256,12 @@ impl Run {
         };
         let outcome = match verdict {
             Verdict::End(outcome, _)
+            | Verdict::AddMembers(outcome, _)
             | Verdict::Bury(_, Some(outcome))
             | Verdict::Again(_, _, Some(outcome)) => outcome,
             Verdict::Bury(_, None) => return self.worker.events.rejected(id),
-            Verdict::Again(_, _, None) | Verdict::GiveBack => return,
+            // The job in its place has the event.
+            Verdict::Replace(_) | Verdict::Again(_, _, None) | Verdict::GiveBack => return,
         };
         let reason = self.worker.running.cancel_reason(self.key);
         let was_terminated = reason == Some(CancelReason::Revoked);
@@ -281,12 +308,52 @@ impl Run {
     /// Sends the jobs that follow a success; `false` if they cannot be sent, and the job's failure
     /// is settled, or if the broker has been closed or has requeued the message.
     async fn send_followers(&mut self, receipt: Receipt, value: &Value) -> bool {
+        let Some(follow) = self.follow() else { return false };
+        let planned = follow.success(value);
+        self.send(receipt, planned, Sent::Followers).await
+    }
+
+    /// Sends the jobs of a workflow in the place of this one, and acknowledges.
+    async fn replace(&mut self, receipt: Receipt, workflow: CanvasSignature) {
+        let Some(follow) = self.follow() else { return };
+        let planned = follow.in_place(workflow);
+        if self.send(receipt, planned, Sent::Replacement).await {
+            self.unlock_ended().await;
+            self.count(DONE);
+            log::replaced(self);
+            self.ack(receipt).await;
+        }
+    }
+
+    /// Adds members to the job's chord, and ends the job with its value.
+    async fn add_members(
+        &mut self,
+        receipt: Receipt,
+        outcome: Outcome,
+        members: Vec<CanvasSignature>,
+    ) {
+        let Some(follow) = self.follow() else { return };
+        let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+        let planned = follow.added_members(members);
+        self.adds.set(if planned.is_ok() { count } else { 0 });
+        if self.send(receipt, planned, Sent::Members).await {
+            self.end(receipt, outcome, DONE).await;
+        }
+    }
+
+    /// Sends jobs; `false` if they cannot be sent, and the failure is settled, or if the broker has
+    /// been closed or has requeued the message.
+    async fn send(
+        &mut self,
+        receipt: Receipt,
+        planned: Result<VecDeque<Action>, Refused>,
+        what: Sent,
+    ) -> bool {
         let app = self.worker.app.clone();
-        let Some(delivery) = self.delivery.clone() else { return false };
         let mut actions = VecDeque::new();
-        let sent = match follow::after_success(&app, &delivery.message, value) {
-            Ok(followers) => {
-                actions = followers;
+        let sent = match planned {
+            Ok(planned) => {
+                actions = planned;
                 self.carry_out(&mut actions).await
             }
             Err(refused) => Err(BrokerError::Refused(refused.to_string())),
@@ -296,7 +363,7 @@ impl Run {
             Err(BrokerError::Closed | BrokerError::Stale) => return false,
             Err(error) => error,
         };
-        let reason = format!("the job after it could not be sent: {error}");
+        let reason = format!("{what} could not be sent: {error}");
         let outcome = Failure::new("OperationalError", "kombu.exceptions", &*reason).into_outcome();
         let followed = match actions.is_empty() {
             true => self.after_outcome(&outcome),
@@ -309,7 +376,14 @@ impl Run {
                         action => followed.push_back(action),
                     }
                 }
-                followed.extend(follow::after_unsent(&app, &delivery.message, &outcome));
+                if what == Sent::Replacement {
+                    // The last one has the outcome and the followers of this job, and fails.
+                    if self.tell_followers(followed).await.is_ok() {
+                        self.bury(receipt, reason).await;
+                    }
+                    return false;
+                }
+                followed.extend(self.follow().iter().flat_map(|follow| follow.unsent(&outcome)));
                 followed
             }
         };
@@ -317,14 +391,17 @@ impl Run {
         false
     }
 
+    /// The job as its followers need it; `None` once its message is settled.
+    fn follow(&self) -> Option<Follow<'_>> {
+        let delivery = self.delivery.as_ref()?;
+        let (attempt, adds) = (delivery.attempt, self.adds.get());
+        Some(Follow { app: &self.worker.app, message: &delivery.message, attempt, adds })
+    }
+
     /// What follows from an outcome that is stored.
     fn after_outcome(&self, outcome: &Outcome) -> VecDeque<Action> {
-        match &self.delivery {
-            Some(delivery) if self.has_followers.get() => {
-                follow::after_outcome(&self.worker.app, &delivery.message, outcome)
-            }
-            _ => VecDeque::new(),
-        }
+        let follow = self.follow().filter(|_| self.has_followers.get());
+        follow.map(|follow| follow.outcome(outcome)).unwrap_or_default()
     }
 
     /// Does what follows from an outcome. An error means that the broker has been closed.

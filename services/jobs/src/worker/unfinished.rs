@@ -21,7 +21,7 @@ use crate::client::carry_out::carry_out_rest;
 use crate::message::{Message, Outcome};
 use crate::unique::UniqueLock;
 use crate::wire::failure::Failure;
-use crate::worker::follow;
+use crate::worker::follow::Follow;
 
 /// The pause before a message is retried at a lost broker.
 const AGAIN_PAUSE: Duration = Duration::from_secs(1);
@@ -159,7 +159,7 @@ async fn end_with(
     outcome: Outcome,
     is_unlocked: bool,
 ) -> Result<(), BrokerError> {
-    let mut actions = follow::after_outcome(app, message, &outcome);
+    let mut actions = Follow::first(app, message).outcome(&outcome);
     if job_with_outcome(message).is_some() {
         broker.store(message, outcome).await?;
     }

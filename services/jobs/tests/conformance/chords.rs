@@ -54,6 +54,31 @@ pub(crate) async fn members_count_once(place: &dyn Place) {
     third.end_chord("a").await.unwrap();
 }
 
+/// A member that has been added does not count for one that is missing, whichever comes first.
+pub(crate) async fn members_are_added(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let added = |id: &str| {
+        let mut added = member("a", 2, 0);
+        added.is_added = true;
+        added.id = id.to_owned();
+        added
+    };
+    let mut adding = member("a", 2, 0);
+    adding.adds = 2;
+    one.begin_chord("a", 2).await.unwrap();
+    // As a second run of the job does.
+    for broker in [&one, &other] {
+        broker.grow_chord("a", &adding.id, adding.adds).await.unwrap();
+    }
+    assert_eq!(join(&one, &added("job x")).await, None);
+    assert_eq!(join(&other, &member("a", 2, 1)).await, None);
+    assert_eq!(join(&one, &added("job y")).await, None);
+    let all = join(&other, &adding).await.expect("all are there");
+    let ids: Vec<_> = all.iter().map(|member| &*member.id).collect();
+    assert_eq!(ids, ["job 0", "job x", "job y", "job 1"]);
+    one.end_chord("a").await.unwrap();
+}
+
 /// One of them at least gets all.
 pub(crate) async fn many_join_at_once(place: &dyn Place) {
     const SIZE: u32 = 20;

@@ -33,6 +33,7 @@ mod redis;
 mod refused;
 mod resends;
 mod retries;
+mod returned_workflows;
 mod schedules;
 mod sending;
 mod shutdown;

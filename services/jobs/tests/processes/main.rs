@@ -10,7 +10,7 @@ use std::process::{Command, id};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pikake_jobs::{App, Broker, JobError, MemoryStore, ShutdownHandle, current_job};
+use pikake_jobs::{App, Broker, JobError, MemoryStore, ShutdownHandle, Workflow, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_sync::Promise;
@@ -26,6 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn add(a: i64, b: i64) -> i64 {
     println!("a job may print");
     a + b
+}
+
+#[job(crate = pikake_jobs, process)]
+fn adds_twice(a: i64) -> Result<Workflow<i64>, String> {
+    Ok(add::with(a, a).then(add::after(1)))
 }
 
 #[job(crate = pikake_jobs, process)]
@@ -109,6 +114,7 @@ fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
         .jobs([
             add::JOB,
+            adds_twice::JOB,
             whoami::JOB,
             fails::JOB,
             kills::JOB,
@@ -172,6 +178,7 @@ fn values_and_failures() {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
         assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+        assert_eq!(adds_twice::delay(2).await.unwrap().wait().await.unwrap(), 5);
         let (process, name, line) = whoami::delay().await.unwrap().wait().await.unwrap();
         assert_ne!(process, id());
         assert_eq!((name.as_str(), line.as_str()), ("processes::whoami", ""));

@@ -449,8 +449,11 @@ impl StoreState {
         chord.since = now;
         let key = (member.index, member.id.clone());
         chord.members.entry(key).or_insert_with(|| member.clone());
-        let is_whole = chord.members.len() >= member.size as usize;
-        is_whole.then(|| chord.members.values().cloned().collect())
+        if chord.members.len() < member.size as usize {
+            return None;
+        }
+        let members: Vec<_> = chord.members.values().cloned().collect();
+        ChordMember::are_all(member.size, &members).then_some(members)
     }
 
     pub(crate) fn end_chord(&mut self, chord: &str) {

@@ -34,7 +34,7 @@ use crate::brokers::rabbitmq::message::with_header;
 use crate::brokers::rabbitmq::publisher::{Prepared, Publisher};
 use crate::brokers::rabbitmq::queues::{is_consumed, is_not_found, look, to_queue};
 use crate::brokers::rabbitmq::value::json;
-use crate::message::{AllMembers, ChordMember, JobId, Outcome};
+use crate::message::{AllMembers, ChordMember};
 
 /// The header with a member's place.
 const INDEX: &str = "group_index";
@@ -90,9 +90,9 @@ impl Taking {
             let headers = delivery.properties.headers().as_ref();
             let index = headers.and_then(|headers| headers.inner().get(INDEX)).map(json);
             let index = index.as_ref().and_then(serde_json::Value::as_u64).unwrap_or_default();
-            match Outcome::from_meta(&delivery.body) {
-                Ok((JobId(id), outcome)) if !members.contains_key(&(index, id.clone())) => {
-                    members.insert((index, id), outcome);
+            match of.other(index, &delivery.body) {
+                Ok(member) if !members.contains_key(&(index, member.id.clone())) => {
+                    members.insert((index, member.id.clone()), member);
                     self.taken.push(delivery.receipt);
                 }
                 // The second one of a member, or of a stranger. Stale: the connection was lost, and
@@ -100,10 +100,7 @@ impl Taking {
                 _ => drop(delivery.ack()),
             }
         }
-        let member = |((index, id), outcome)| {
-            ChordMember::new(of.chord.clone(), of.size, index, id, outcome)
-        };
-        Ok(Some(members.into_iter().map(member).collect()))
+        Ok(Some(members.into_values().collect()))
     }
 }
 
@@ -129,8 +126,8 @@ pub(crate) async fn join(
     let queue = chord_queue(&member.chord);
     let lifetime = i64::try_from(CHORD_LIFETIME.as_millis()).unwrap_or(i64::MAX);
     let options = AmqpQueue::default().argument("x-expires", Value::LongLongInt(lifetime));
-    let meta = member.outcome.to_meta(&member.id, wall_time());
-    if let Err(error) = Outcome::from_meta(&meta) {
+    let meta = member.to_meta(wall_time());
+    if let Err(error) = member.other(member.index, &meta) {
         return Err(BrokerError::Refused(format!("a value that nobody can read: {error}")));
     }
     let mut channel = open().await?;
@@ -160,9 +157,12 @@ pub(crate) async fn join(
             Err(error) => Err(error),
         };
         match members {
-            Ok(Some(members)) if members.len() as u64 >= size => {
+            Ok(Some(members)) if ChordMember::are_all(member.size, &members) => {
                 return Ok(Some(AllMembers::held(members, taking)));
             }
+            // Members that others have added are missing. A member that has come meanwhile counts
+            // again, since there was a consumer.
+            Ok(Some(members)) if members.len() as u64 >= size => return Ok(None),
             Ok(_) => {}
             // Another member has ended the chord.
             Err(error) if is_deleted(&error) => return Ok(None),

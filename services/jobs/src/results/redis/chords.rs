@@ -5,7 +5,7 @@
 //! | key | has |
 //! | --- | --- |
 //! | `.j` | the ends of the members, by their places: `[1, id, state, result]` each |
-//! | `.d` | the members that have ended, so that none counts twice |
+//! | `.d` | the members that have ended, and those that have added others, so that none counts twice |
 //! | `.s`, `.t` | how many members there are: a number, and one to add |
 //! | `.c` | the claim of the worker that sends the job after the members; `done` once it is sent |
 //! | none | the shape of the members' values, if there are groups among the members |
@@ -62,6 +62,15 @@ local all, total = redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES'), 0
 for at = 1, #all, 2 do total = total + #all[at] end
 if total > tonumber(bytes) then return redis.status_reply('large') end
 return all
+";
+/// Counts members that another one adds, once for that one.
+const GROW: &str = "
+local more, ended = KEYS[1], KEYS[2]
+local member, by, lifetime = unpack(ARGV)
+if redis.call('SADD', ended, member) == 1 then redis.call('INCRBY', more, by) end
+if lifetime ~= '0' then
+    for at = 1, 2 do redis.call('EXPIRE', KEYS[at], lifetime) end
+end
 ";
 /// All members are there, and another member has the claim. Its worker may be lost, and then nobody
 /// ends the chord.
@@ -127,6 +136,22 @@ impl RedisResults {
             Reply::Bytes(shape) => Ok(Some(shaped(shape, members, member))),
             _ => Ok(Some(members)),
         }
+    }
+
+    /// Counts members that a member adds, before they are sent. Celery counts them so, too.
+    pub(crate) async fn grow_chord(
+        &self,
+        chord: &str,
+        member: &str,
+        by: u32,
+    ) -> Result<(), BrokerError> {
+        let [more, ended] = [".t", ".d"].map(|part| key_of(chord, part));
+        // Not the name of a member that has ended.
+        let (name, by, lifetime) = (format!("{member} adds"), by.to_string(), self.lifetime());
+        let arguments = [&*name, &*by, &*lifetime].map(str::as_bytes);
+        let mut command: Vec<&[u8]> = vec![b"EVAL", GROW.as_bytes(), b"2", &more, &ended];
+        command.extend(arguments);
+        self.ask(&[&command]).await.map(drop)
     }
 
     /// Removes a chord, whose following job was sent.

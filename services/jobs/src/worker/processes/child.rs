@@ -134,6 +134,7 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
         retries: work.retries,
         max_retries: work.max_retries,
         attempt: work.attempt,
+        replacements: work.replacements,
         headers: work.headers,
         on_progress: Some(on_progress),
         ..Facts::default()
@@ -142,7 +143,7 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
     let ran =
         fence(Current::Job(current.clone()), || read(&work.args, &work.kwargs).map(|run| run()));
     let what = match ran {
-        Ok(Ok(Ok(value))) => What::Value(value),
+        Ok(Ok(Ok(completion))) => What::Returned(completion),
         Ok(Ok(Err(failed))) => What::Failed {
             kind: failed.kind,
             module: failed.module,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::job::Completion;
+
 /// A job for a process. No frame of ours is longer; a longer one means that somebody else writes
 /// there.
 const LONGEST: usize = 1 << 30;
@@ -21,6 +23,7 @@ pub(crate) struct Work {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) attempt: u32,
+    pub(crate) replacements: u32,
     pub(crate) headers: Map<String, Value>,
     pub(crate) args: String,
     pub(crate) kwargs: String,
@@ -41,7 +44,7 @@ pub(crate) struct Done {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum What {
-    Value(Value),
+    Returned(Completion),
     Failed { kind: String, module: String, message: String, traceback: Option<String> },
     Panicked(String),
     WrongArguments(String),
