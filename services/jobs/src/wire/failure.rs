@@ -19,6 +19,8 @@ pub struct Failure {
     pub message: String,
     /// The traceback, as text.
     pub traceback: Option<String>,
+    /// `None`: the message alone.
+    arguments: Option<Vec<Value>>,
 }
 
 impl Failure {
@@ -29,7 +31,26 @@ impl Failure {
         message: impl Into<String>,
     ) -> Self {
         let (kind, module, message) = (kind.into(), module.into(), message.into());
-        Self { kind, module, message, traceback: None }
+        Self { kind, module, message, traceback: None, arguments: None }
+    }
+
+    /// The failure with the arguments of a Python exception: a Celery caller's exception has them
+    /// as its `args`, in place of the message. A job marked `process` has the message alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::jobs::Failure;
+    ///
+    /// #[pikake::job]
+    /// async fn look_up(key: String) -> Result<u64, Failure> {
+    ///     let message = format!("no entry {key}");
+    ///     Err(Failure::new("LookupError", "builtins", message).with_arguments([key.into()]))
+    /// }
+    /// ```
+    pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = Value>) -> Self {
+        self.arguments = Some(arguments.into_iter().collect());
+        self
     }
 
     /// The failure with a traceback.
@@ -64,18 +85,48 @@ impl Failure {
         };
         let mut failure = Self::new(text("exc_type"), text("exc_module"), text("exc_message"));
         failure.traceback = outcome.traceback;
+        failure.arguments = match &outcome.result["exc_message"] {
+            Value::Array(arguments) if *arguments != [failure.message.as_str()] => {
+                Some(arguments.clone())
+            }
+            _ => None,
+        };
         failure
     }
 
     /// The outcome of a job that has failed for good.
     pub(crate) fn into_outcome(self) -> Outcome {
-        Outcome::error(OutcomeState::Failure, &self.kind, &self.module, &self.message)
-            .with_traceback(self.traceback)
+        let mut outcome =
+            Outcome::error(OutcomeState::Failure, &self.kind, &self.module, &self.message);
+        if let Some(arguments) = self.arguments {
+            outcome.result["exc_message"] = arguments.into();
+        }
+        outcome.with_traceback(self.traceback)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_written_and_read() {
+        let failure = Failure::new("LookupError", "builtins", "no entry");
+        let with = |arguments: &[Value]| failure.clone().with_arguments(arguments.to_vec());
+        assert_eq!(
+            failure.clone().into_outcome().result["exc_message"],
+            serde_json::json!(["no entry"])
+        );
+        for arguments in [&["a".into(), 7.into()][..], &[Value::Null], &[]] {
+            let outcome = with(arguments).into_outcome();
+            assert_eq!(outcome.result["exc_message"], Value::from(arguments));
+            assert_eq!(Failure::from_outcome(outcome.clone()).into_outcome(), outcome);
+        }
     }
 }
