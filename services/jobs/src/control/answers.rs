@@ -8,12 +8,14 @@ use pikake_traps::{elapsed_since, sleep, wall_time};
 use serde_json::{Map, Value, json};
 
 use crate::broker::Delivery;
-use crate::client::app::TimeLimits;
+use crate::client::app::{Registered, TimeLimits};
 use crate::control::EndedRuns;
 use crate::control::command::{Command, seconds};
 use crate::control::events::load_average;
+use crate::control::revoked::{each, stamps_of};
 use crate::control::serve::revoked_ids;
 use crate::message::Message;
+use crate::options::Acks;
 use crate::rate::Rate;
 use crate::wire::reason::cut;
 use crate::wire::request::Request;
@@ -49,7 +51,7 @@ pub(crate) fn answer(worker: &Rc<WorkerState>, command: &Command) -> Option<Valu
         "scheduled" => Ok(json!([])),
         "query_task" => Ok(query(worker, command)),
         "revoked" => Ok(worker.app.0.revoked.borrow().iter().map(|(id, _)| id).collect()),
-        "registered" => Ok(registered(worker)),
+        "registered" => Ok(registered(worker, command)),
         "active_queues" => Ok(queues(worker)),
         "conf" => Ok(conf(worker)),
         "report" => ok(report(worker)),
@@ -57,6 +59,7 @@ pub(crate) fn answer(worker: &Rc<WorkerState>, command: &Command) -> Option<Valu
             revoke(worker, command, command.arguments.get("terminate") == Some(&true.into()))
         }
         "terminate" => revoke(worker, command, true),
+        "revoke_by_stamped_headers" => revoke_by_stamps(worker, command),
         "rate_limit" => rate_limit(worker, command),
         "time_limit" => time_limit(worker, command),
         "enable_events" => match worker.events.turn(true) {
@@ -258,18 +261,17 @@ struct Begun {
 }
 
 fn list(worker: &WorkerState, listed: Listed) -> Value {
-    let name = worker.app.worker_name();
     let mut jobs = Vec::new();
     each_job(worker, |message, queue, begun| {
         if begun.is_some() == (listed == Listed::Running) && jobs.len() < MOST_LISTED {
-            jobs.push(describe(message, queue, begun, &name));
+            jobs.push(describe(worker, message, queue, begun));
         }
     });
     jobs.into()
 }
 
 /// A job as Celery lists it.
-fn describe(message: &Message, queue: &str, begun: Option<Begun>, worker: &str) -> Value {
+fn describe(worker: &WorkerState, message: &Message, queue: &str, begun: Option<Begun>) -> Value {
     let header = |name: &str| message.headers.get(name).and_then(Value::as_str);
     let name = cut(header("task").unwrap_or_default(), LONGEST_NAME);
     let short = |text| Value::from(cut(text, LONGEST_ARGUMENTS / 2));
@@ -286,15 +288,17 @@ fn describe(message: &Message, queue: &str, begun: Option<Begun>, worker: &str) 
             (shown("argsrepr"), shown("kwargsrepr"))
         }
     };
-    json!({
+    let definition = worker.app.0.jobs.borrow().get(name).map(|job| job.definition);
+    let is_early = definition.is_some_and(|job| job.options.acks == Acks::Early);
+    let mut job = json!({
         "id": message.job(),
         "name": name,
         "args": args,
         "kwargs": kwargs,
         "type": name,
-        "hostname": worker,
+        "hostname": worker.app.worker_name(),
         "time_start": begun.as_ref().map(|begun| seconds(begun.at)),
-        "acknowledged": false,
+        "acknowledged": begun.is_some() && is_early,
         "delivery_info": {
             "exchange": "",
             "routing_key": queue,
@@ -302,8 +306,12 @@ fn describe(message: &Message, queue: &str, begun: Option<Begun>, worker: &str) 
             "redelivered": false,
         },
         "worker_pid": begun.as_ref().map(|_| std::process::id()),
-        "progress": begun.and_then(|begun| begun.progress).map(shown),
-    })
+    });
+    // Celery's workers do not tell it.
+    if let Some(progress) = begun.and_then(|begun| begun.progress) {
+        job["progress"] = shown(progress);
+    }
+    job
 }
 
 /// A job's progress, as text if it is long.
@@ -321,47 +329,128 @@ fn query(worker: &WorkerState, command: &Command) -> Value {
         Some(Value::String(id)) => vec![id.as_str()],
         _ => Vec::new(),
     };
-    let name = worker.app.worker_name();
     let mut found = Map::new();
     each_job(worker, |message, queue, begun| {
         let Some(id) = message.job().filter(|id| ids.contains(id)) else { return };
         let state = if begun.is_some() { "active" } else { "reserved" };
-        found.insert(id.to_owned(), json!([state, describe(message, queue, begun, &name)]));
+        found.insert(id.to_owned(), json!([state, describe(worker, message, queue, begun)]));
     });
     found.into()
 }
 
-fn registered(worker: &WorkerState) -> Value {
-    worker.app.0.jobs.borrow().keys().copied().collect()
+/// The names of the jobs, each with the facts that the command asks for: `tasks.add [priority=3]`.
+fn registered(worker: &WorkerState, command: &Command) -> Value {
+    let wanted = match command.arguments.get("taskinfoitems") {
+        Some(Value::Array(names)) if !names.is_empty() => {
+            names.iter().filter_map(Value::as_str).collect()
+        }
+        _ => vec!["rate_limit"],
+    };
+    let jobs = worker.app.0.jobs.borrow();
+    let describe = |name: &str, job: &Registered| {
+        let facts =
+            wanted.iter().filter_map(|fact| Some(format!("{fact}={}", fact_of(job, fact)?)));
+        let facts: Vec<_> = facts.collect();
+        match facts.is_empty() {
+            true => name.to_owned(),
+            false => format!("{name} [{}]", facts.join(" ")),
+        }
+    };
+    jobs.iter().map(|(name, job)| describe(name, job)).collect()
 }
 
+/// An attribute of Celery's tasks that a job has, as Python writes it.
+fn fact_of(job: &Registered, name: &str) -> Option<String> {
+    let options = &job.definition.options;
+    let seconds = |limit: Option<Duration>| limit.map(|limit| limit.as_secs_f64().to_string());
+    match name {
+        "name" => Some(job.definition.name.to_owned()),
+        "queue" => options.queue.map(str::to_owned),
+        "rate_limit" => job.limiter.rate().map(|rate| rate.to_string()),
+        "max_retries" => Some(options.retries.to_string()),
+        "time_limit" => seconds(job.limits.get().hard),
+        "soft_time_limit" => seconds(job.limits.get().soft),
+        "expires" => seconds(options.expires),
+        "priority" => Some(options.priority.to_string()),
+        "acks_late" => Some(python(&(options.acks == Acks::Late).into())),
+        "ignore_result" => Some(python(&options.ignore_result.into())),
+        _ => None,
+    }
+}
+
+/// The queues in the form of kombu, with the exchange that Celery's senders bind to each.
 fn queues(worker: &WorkerState) -> Value {
+    let declared = worker.app.queues();
     let describe = |name: String| {
+        let options = declared.get(&name).cloned().unwrap_or_default();
+        let max_priority = (options.max_priority > 0).then_some(options.max_priority);
+        let arguments = options.replicated.then(|| json!({"x-queue-type": "quorum"}));
         json!({
             "name": name,
-            "exchange": {"name": "", "type": "direct", "durable": true, "auto_delete": false},
+            "exchange": {
+                "name": name,
+                "type": "direct",
+                "arguments": null,
+                "durable": true,
+                "passive": false,
+                "auto_delete": false,
+                "delivery_mode": null,
+                "no_declare": false,
+            },
             "routing_key": name,
+            "queue_arguments": arguments,
+            "binding_arguments": null,
+            "consumer_arguments": null,
             "durable": true,
             "exclusive": false,
             "auto_delete": false,
             "no_ack": false,
-            "is_paused": worker.app.0.control.paused.borrow().contains(&name),
+            "no_declare": null,
+            "alias": null,
+            "bindings": [],
+            "expires": null,
+            "message_ttl": null,
+            "max_length": null,
+            "max_length_bytes": null,
+            "max_priority": max_priority,
         })
     };
     worker.consumers.queues().into_iter().map(describe).collect()
 }
 
+/// The settings under Celery's names, and those that Celery does not have.
 fn conf(worker: &WorkerState) -> Value {
     let app = &worker.app;
+    let results = app.results_url().map(|url| redacted(&url));
     json!({
         "broker_url": app.redacted_url(),
+        "broker_heartbeat": null,
+        "result_backend": results,
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "enable_utc": true,
+        "timezone": "UTC",
+        "task_acks_late": true,
         "task_default_queue": app.default_queue_name(),
         "worker_concurrency": app.0.concurrency.get(),
-        "worker_prefetch": worker.prefetch(),
         "worker_send_task_events": worker.events.is_on(),
+        "worker_hijack_root_logger": false,
+        "worker_log_color": false,
+        "include": [],
+        "deprecated_settings": null,
+        "worker_prefetch": worker.prefetch(),
         "max_deliveries": app.0.max_deliveries.get(),
         "max_kills": app.0.max_kills.get(),
     })
+}
+
+/// A URL without user and password.
+fn redacted(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        _ => url.to_owned(),
+    }
 }
 
 fn report(worker: &WorkerState) -> String {
@@ -396,23 +485,67 @@ fn revoke(worker: &Rc<WorkerState>, command: &Command, terminates: bool) -> Done
         let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
         return ok(format!("tasks {{{}}} flagged as revoked", ids.join(", ")));
     }
-    let at_once = command.text("signal").is_some_and(|signal| signal.ends_with("KILL"));
-    let mut terminated = Vec::new();
-    for id in ids {
-        if worker.running.revoke(id) {
-            terminated.push(id);
-            let (id, running) = (id.to_owned(), worker.running.clone());
-            let abort = async move {
-                if at_once || sleep(TERMINATE_GRACE).await.is_ok() {
-                    running.abort_revoked(&id);
-                }
-            };
-            worker.app.spawn(abort);
-        }
-    }
+    let at_once = is_kill(command);
+    let terminated: Vec<_> = ids.into_iter().filter(|id| terminate(worker, id, at_once)).collect();
     match terminated.is_empty() {
         true => ok("terminate: tasks unknown"),
         false => ok(format!("terminate: {}", terminated.join(", "))),
+    }
+}
+
+fn is_kill(command: &Command) -> bool {
+    command.text("signal").is_some_and(|signal| signal.ends_with("KILL"))
+}
+
+/// Interrupts a job, and aborts it if it does not end. Whether it runs here.
+fn terminate(worker: &Rc<WorkerState>, id: &str, at_once: bool) -> bool {
+    let runs = worker.running.revoke(id);
+    if runs {
+        let (id, running) = (id.to_owned(), worker.running.clone());
+        worker.app.spawn(async move {
+            if at_once || sleep(TERMINATE_GRACE).await.is_ok() {
+                running.abort_revoked(&id);
+            }
+        });
+    }
+    runs
+}
+
+/// Revokes all jobs with one of the values of a stamped header, those that come later and, if the
+/// command says so, those that run.
+fn revoke_by_stamps(worker: &Rc<WorkerState>, command: &Command) -> Done {
+    let headers: Map<String, Value> = match command.arguments.get("headers") {
+        Some(Value::Object(headers)) => headers.clone(),
+        // As `celery control` sends them.
+        Some(Value::Array(pairs)) => {
+            let pairs = pairs.iter().filter_map(|pair| pair.as_str()?.split_once('='));
+            pairs.map(|(name, value)| (name.to_owned(), value.into())).collect()
+        }
+        _ => return Err(missing("headers")),
+    };
+    let (now, shown) = (wall_time(), python(&Value::Object(headers.clone())));
+    for (name, values) in &headers {
+        for value in each(values) {
+            worker.app.0.revoked.borrow_mut().insert_stamp(name, value, now);
+        }
+    }
+    if command.arguments.get("terminate") != Some(&true.into()) {
+        return ok(format!("headers {shown} flagged as revoked, but not terminated"));
+    }
+    let is_meant = |(name, value): (&str, &Value)| {
+        headers.get(name).is_some_and(|values| each(values).contains(value))
+    };
+    let mut meant = Vec::new();
+    worker.running.each(|delivery: &Delivery, begun| {
+        if begun.is_some() && stamps_of(&delivery.message).any(is_meant) {
+            meant.extend(delivery.message.job().map(str::to_owned));
+        }
+    });
+    let at_once = is_kill(command);
+    meant.retain(|id| terminate(worker, id, at_once));
+    match meant.is_empty() {
+        true => ok(format!("headers {shown} were not terminated")),
+        false => ok(format!("headers {shown} revoked")),
     }
 }
 
@@ -485,6 +618,25 @@ fn resize(
             worker.set_concurrency(limit);
             worker.update_consumers();
             ok(text)
+        }
+    }
+}
+
+/// A value as Python writes it.
+fn python(value: &Value) -> String {
+    let all = |parts: &mut dyn Iterator<Item = String>| parts.collect::<Vec<_>>().join(", ");
+    let text = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(it) => text(it),
+        Value::Array(values) => format!("[{}]", all(&mut values.iter().map(python))),
+        Value::Object(values) => {
+            let mut pairs =
+                values.iter().map(|(name, value)| format!("{}: {}", text(name), python(value)));
+            format!("{{{}}}", all(&mut pairs))
         }
     }
 }

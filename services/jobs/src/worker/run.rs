@@ -241,7 +241,7 @@ impl Run {
 
     /// Checks whether a job is not to be run, or not now.
     pub(crate) fn check(&self, delivery: &Delivery, request: &Request<'_>) -> Option<Verdict> {
-        if self.worker.app.0.revoked.borrow().contains(request.id) {
+        if self.worker.app.0.revoked.borrow().revokes(&delivery.message) {
             return Some(Verdict::End(revoked("cancelled"), REVOKED));
         }
         if request.expires.is_some() || request.eta.is_some() {

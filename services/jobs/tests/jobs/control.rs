@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::{
-    App, Broker, Cancelled, ControlEvent, JobError, JobState, MemoryStore, Notice, Topic,
+    App, Broker, Cancelled, ControlEvent, Handle, JobError, JobId, JobState, MemoryStore, Notice,
+    Topic,
 };
 use pikake_macros::job;
 use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep, spawn, timeout_after};
@@ -137,6 +138,107 @@ fn a_terminated_job_is_interrupted() {
         let answers = app.control().revoke("nobody", true).await.unwrap();
         assert_eq!(answers[0].result, Ok(json!({"ok": "terminate: tasks unknown"})));
         assert_eq!(worker.end().await.stats.all.revoked, 2);
+    });
+}
+
+/// A job that Celery's canvas has stamped with an owner.
+async fn stamped(store: &MemoryStore, app: &App, id: &str, owner: &str) -> Handle<String> {
+    let mut message = sent("tests.nap", id, json!([1_000]), Value::Null);
+    message.headers.insert("stamped_headers".to_owned(), json!(["owner"]));
+    message.headers.insert("stamps".to_owned(), json!({"owner": [owner]}));
+    let broker = store.open();
+    broker.expect(&mut message).await.unwrap();
+    broker.publish("pikake", message, None).await.unwrap();
+    Handle::from_id(app, JobId(id.to_owned()))
+}
+
+#[test]
+fn stamped_jobs_are_revoked() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let app = client(&store).await;
+        let (_one, worker) = named(&store, "one@here").await;
+        let revoke = async |arguments: Value| {
+            let answers = app.control().tell("revoke_by_stamped_headers", arguments).await.unwrap();
+            answers[0].result.clone()
+        };
+        let ok = |text: &str| Ok(json!({ "ok": text }));
+        let runs = stamped(&store, &app, "1", "ann").await;
+        let other = stamped(&store, &app, "2", "ben").await;
+        sleep(SECOND).await.unwrap();
+        let told = revoke(json!({"headers": {"owner": ["it's", "ann"], "no": 1}})).await;
+        let shown = "headers {'no': 1, 'owner': ['it\\'s', 'ann']}";
+        assert_eq!(told, ok(&format!("{shown} flagged as revoked, but not terminated")));
+        // Those that run go on, and later ones do not begin.
+        assert_eq!(app.control().running().await.unwrap().len(), 2);
+        let later = stamped(&store, &app, "3", "ann").await;
+        assert!(matches!(later.wait().await.unwrap_err(), JobError::Revoked(_)));
+        let told = revoke(json!({"headers": ["owner=ann", "no"], "terminate": true})).await;
+        assert_eq!(told, ok("headers {'owner': 'ann'} revoked"));
+        assert!(matches!(runs.wait().await.unwrap_err(), JobError::Revoked(_)));
+        let told = revoke(json!({"headers": {"owner": "ann"}, "terminate": true})).await;
+        assert_eq!(told, ok("headers {'owner': 'ann'} were not terminated"));
+        assert!(revoke(json!({"headers": 7})).await.unwrap_err().starts_with("TypeError"));
+        assert_eq!(app.control().running().await.unwrap()[0].id, other.id().0);
+        let ids = app.control().tell("revoked", json!({})).await.unwrap();
+        assert_eq!(ids[0].result, Ok(json!([])));
+        assert_eq!(worker.end().await.stats.all.revoked, 2);
+    });
+}
+
+#[job(crate = pikake_jobs, name = "tests.early", acks = "early", rate = "10/s", priority = 3)]
+async fn early() -> Result<(), Interrupted> {
+    sleep(1_000 * SECOND).await
+}
+
+/// The forms are those of Celery's workers, with no fields of our own.
+#[test]
+fn listings_have_celerys_form() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let app = client(&store).await;
+        let worker = App::on(Rc::new(store.open())).named("one@here").jobs([early::JOB, nap::JOB]);
+        let worker = Running::start(&worker, SECOND).await;
+        let job = early::with().on(&app).priority(0).send().await.unwrap();
+        let late = nap::with(1_000).on(&app).send().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let ask = async |method: &str, arguments: Value| {
+            app.control().tell(method, arguments).await.unwrap()[0].result.clone().unwrap()
+        };
+        let names = ask("registered", json!({})).await;
+        assert_eq!(names, json!(["tests.early [rate_limit=10/s]", "tests.nap"]));
+        let facts = ["name", "priority", "acks_late", "time_limit", "no_such_fact"];
+        let names = ask("registered", json!({ "taskinfoitems": facts })).await;
+        assert_eq!(names[0], "tests.early [name=tests.early priority=3 acks_late=False]");
+        assert_eq!(names[1], "tests.nap [name=tests.nap priority=0 acks_late=True]");
+        let active = ask("query_task", json!({ "ids": [job.id().0, late.id().0] })).await;
+        assert_eq!(active[&job.id().0][1]["acknowledged"], true);
+        assert_eq!(active[&late.id().0][1]["acknowledged"], false);
+        let fields: Vec<_> = active[&job.id().0][1].as_object().unwrap().keys().cloned().collect();
+        let expected = [
+            "acknowledged",
+            "args",
+            "delivery_info",
+            "hostname",
+            "id",
+            "kwargs",
+            "name",
+            "time_start",
+            "type",
+            "worker_pid",
+        ];
+        assert_eq!(fields, expected);
+        let queue = ask("active_queues", json!({})).await[0].clone();
+        assert_eq!(
+            (&queue["name"], &queue["exchange"]["name"]),
+            (&"pikake".into(), &"pikake".into())
+        );
+        assert_eq!((&queue["max_priority"], &queue["bindings"]), (&Value::Null, &json!([])));
+        let conf = ask("conf", json!({})).await;
+        assert_eq!((&conf["accept_content"], &conf["timezone"]), (&json!(["json"]), &"UTC".into()));
+        app.control().revoke(&job.id().0, true).await.unwrap();
+        app.control().revoke(&late.id().0, true).await.unwrap();
+        worker.end().await;
     });
 }
 
