@@ -137,7 +137,7 @@ fn has_venv() -> bool {
 
 /// Makes a virtual environment with Celery and other packages in a folder, unless it is there; its
 /// Python.
-fn environment(folder: &Path, others: &[String]) -> Result<PathBuf> {
+pub(crate) fn environment(folder: &Path, others: &[String]) -> Result<PathBuf> {
     let others = others.iter().map(String::as_str);
     let packages: Vec<_> = CELERY_PACKAGES.split(' ').chain(others).collect();
     let wanted = packages.join(" ");

@@ -7,9 +7,11 @@
 //! fails and is not listed is an error, and so is a suite of which pikake passes less than tokio.
 //! Cases whose outcome varies from run to run, on both servers, are listed as such and not counted.
 //!
-//! The suite `autobahn` is of WebSockets, and runs only by its name: see its file.
+//! The suites `autobahn`, of WebSockets, and `celery`, of jobs, run only by their names: see their
+//! files.
 
 mod autobahn;
+mod celery;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -84,6 +86,11 @@ const SUITES: [Suite; 2] = [
 pub(crate) fn suites(arguments: &[String]) -> Result {
     if arguments == ["autobahn"] {
         return autobahn::run();
+    }
+    if let [name, rest @ ..] = arguments {
+        if name == "celery" {
+            return celery::celery(rest);
+        }
     }
     let unknown = arguments.iter().find(|name| !SUITES.iter().any(|suite| suite.name == *name));
     if let Some(name) = unknown {
