@@ -12,6 +12,7 @@ mod calls;
 mod failures;
 mod numbers;
 mod redis;
+mod replaced;
 mod retries;
 mod signatures;
 
@@ -38,6 +39,7 @@ fn app() -> Result<App, Box<dyn Error>> {
         .jobs(failures::JOBS)
         .jobs(numbers::JOBS)
         .jobs(redis::JOBS)
+        .jobs(replaced::JOBS)
         .jobs(retries::JOBS)
         .jobs(signatures::JOBS);
     Ok(app)

@@ -47,7 +47,7 @@ async fn add_with_result(x: i64, y: i64) -> i64 {
 }
 
 #[pikake::job(name = "t.integration.tasks.tsum")]
-async fn tsum(nums: Vec<i64>) -> i64 {
+pub(crate) async fn tsum(nums: Vec<i64>) -> i64 {
     nums.into_iter().sum()
 }
 
@@ -116,7 +116,7 @@ async fn add_pydantic_string_annotations(data: Summands) -> Sum {
 }
 
 #[pikake::job(name = "t.integration.tasks.identity")]
-async fn identity(x: Value) -> Value {
+pub(crate) async fn identity(x: Value) -> Value {
     x
 }
 

@@ -8,7 +8,7 @@ use pikake::jobs::{Definition, current_job};
 use serde_json::Value;
 
 /// Gives Redis a command whose answer has one line.
-fn redis(command: &[&str]) -> io::Result<()> {
+pub(crate) fn redis(command: &[&str]) -> io::Result<()> {
     let [host, port] = ["REDIS_HOST", "REDIS_PORT"].map(|name| env::var(name).unwrap_or_default());
     let mut stream = TcpStream::connect(format!("{host}:{port}"))?;
     let words = command.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
@@ -27,7 +27,7 @@ fn text(value: &Value) -> String {
 }
 
 #[pikake::job(name = "t.integration.tasks.redis_echo")]
-fn redis_echo(message: Value, redis_key: Option<String>) -> io::Result<()> {
+pub(crate) fn redis_echo(message: Value, redis_key: Option<String>) -> io::Result<()> {
     redis(&["RPUSH", redis_key.as_deref().unwrap_or("redis-echo"), &text(&message)])
 }
 

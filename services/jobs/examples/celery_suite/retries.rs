@@ -62,7 +62,7 @@ const RETRY_ONCE: Definition = Definition::new(
         Ok(Box::pin(async move {
             match current_job().retries() {
                 0 => Err(retry_after(countdown)),
-                retries => Ok(retries.into()),
+                retries => Ok(Value::from(retries).into()),
             }
         }))
     }),
@@ -77,7 +77,10 @@ const RETRY_ONCE_HEADERS: Definition = Definition::new(
             let name = "x-test-header";
             match (current_job().retries(), current_job().header(name)) {
                 (0, _) => Err(retry_after(countdown)),
-                (_, header) => Ok(header.map(|value| (name, value.clone())).into_iter().collect()),
+                (_, header) => {
+                    let header = header.map(|value| (name, value.clone()));
+                    Ok(Value::from_iter(header).into())
+                }
             }
         }))
     }),
