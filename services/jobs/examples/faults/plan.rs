@@ -81,6 +81,8 @@ pub(crate) enum Work {
     Chain,
     /// With so many members.
     Chord(u64),
+    /// A job that returns a chord with so many members, each of which adds another one.
+    Returned(u64),
 }
 
 impl Work {
@@ -91,6 +93,7 @@ impl Work {
             (39, _) => Self::Chain,
             (_, 52) => Self::Chord(if number % 1_000 == 52 { 200 } else { 20 }),
             (_, 65) => Self::Fails,
+            (_, 78) => Self::Returned(10),
             _ => Self::Plain,
         }
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use pikake_jobs::{App, current_job};
+use pikake_jobs::{App, Returns, Workflow, current_job, map};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_traps::{random, sleep};
@@ -114,6 +114,26 @@ pub(crate) async fn sum(values: Vec<u64>, number: u64) -> Result<(), String> {
     note("chord", number, &[values.len() as u64, values.iter().sum()])
 }
 
+/// A job that returns a chord.
+#[job(crate = pikake_jobs, name = "faults.fan_out")]
+pub(crate) async fn fan_out(size: u64, number: u64) -> Result<Workflow<()>, String> {
+    work().await?;
+    Ok(map(grow::with, 0..size).then(sum_of_returned::after(number)))
+}
+
+/// A member that adds another one.
+#[job(crate = pikake_jobs, name = "faults.grow")]
+pub(crate) async fn grow(number: u64) -> Result<Returns<u64>, String> {
+    work().await?;
+    Ok(Returns::Members(number, vec![link::with(number).into()]))
+}
+
+/// The job after the chord that a job has returned.
+#[job(crate = pikake_jobs, name = "faults.sum_of_returned")]
+pub(crate) async fn sum_of_returned(values: Vec<u64>, number: u64) -> Result<(), String> {
+    note("returned", number, &[values.len() as u64, values.iter().sum()])
+}
+
 /// Starts a worker.
 pub(crate) fn start(url: &str, place: &Path, slot: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
@@ -141,6 +161,9 @@ pub(crate) fn play() -> bool {
                     link::JOB,
                     end_of_chain::JOB,
                     sum::JOB,
+                    fan_out::JOB,
+                    grow::JOB,
+                    sum_of_returned::JOB,
                 ])
                 .bury_failed()
                 .state_file(Path::new(&place).join(format!("state.{slot}")))

@@ -19,7 +19,7 @@ use xtask::needs::{CELERY, Need, PYTHON};
 use crate::plan::{Audit, Counts, Kind, Plan, Work};
 use crate::proxy::{Weather, proxy};
 use crate::roles::{
-    append_to, end_of_chain, fails, line, link, record, record_early, start, sum, unwanted,
+    append_to, end_of_chain, fails, fan_out, line, link, record, record_early, start, sum, unwanted,
 };
 
 /// Tasks that send, each one job at a time.
@@ -172,6 +172,7 @@ async fn send(first: u64, sending: Rc<Sending>) {
             Work::Fails => ("fails", Vec::new()),
             Work::Chain => ("chain", vec![number + 2]),
             Work::Chord(size) => ("chord", vec![size, size * (size + 1) / 2]),
+            Work::Returned(size) => ("returned", vec![2 * size, size * size]),
         };
         let mut file = &sending.sent;
         file.write_all(line(kind, number, &values).as_bytes()).expect("it is written");
@@ -219,6 +220,7 @@ async fn send_once(sending: &Sending, number: u64, work: Work) -> Result<(), Sen
             let chord = map(link::with, 0..size).then(sum::after(number));
             chord.on(app).send().await.map(drop)
         }
+        Work::Returned(size) => fan_out::with(size, number).id(id).on(app).send().await.map(drop),
     }
 }
 
