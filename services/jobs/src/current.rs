@@ -6,11 +6,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pikake_time::Deadline;
 use pikake_traps::CancelFlag;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 thread_local! {
@@ -33,7 +33,7 @@ pub(crate) enum Current {
 ///
 /// ```
 /// use pikake::jobs::current_job;
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 ///
 /// fn busy() -> Result<(), String> {
 ///     let job = current_job();
@@ -110,12 +110,25 @@ pub(crate) struct Facts {
     pub(crate) replacements: u32,
     /// The headers that are the sender's own.
     pub(crate) headers: Map<String, Value>,
+    pub(crate) sent: Sent,
     /// When the soft limit interrupts the job. Set when the limits begin.
     pub(crate) deadline: OnceLock<Deadline>,
     pub(crate) retry_in: Mutex<Option<Duration>>,
     pub(crate) progress: Mutex<Progress>,
     /// Called when the job has told of its progress.
     pub(crate) on_progress: Option<OnProgress>,
+}
+
+/// More facts of the message.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Sent {
+    pub(crate) parent_id: Option<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) priority: u8,
+    pub(crate) eta: Option<SystemTime>,
+    /// The limits of the run, also those of the definition.
+    pub(crate) soft_limit: Option<Duration>,
+    pub(crate) hard_limit: Option<Duration>,
 }
 
 /// What a job has last told of its progress, and whether that is new.
@@ -184,6 +197,44 @@ impl CurrentJob {
     /// The queue that the message came from.
     pub fn queue(&self) -> &str {
         &self.facts.queue
+    }
+
+    /// The id of the first job of the workflow, or of the first that sent another one; without
+    /// either, the job's own id.
+    pub fn root_id(&self) -> &str {
+        &self.facts.root_id
+    }
+
+    /// The id of the job that this one follows, or that has sent this one; of a retry, the job's
+    /// own.
+    pub fn parent_id(&self) -> Option<&str> {
+        self.facts.sent.parent_id.as_deref()
+    }
+
+    /// The id of the group whose member the job is.
+    pub fn group(&self) -> Option<&str> {
+        self.facts.sent.group.as_deref()
+    }
+
+    /// The priority of the message.
+    pub fn priority(&self) -> u8 {
+        self.facts.sent.priority
+    }
+
+    /// The time before which the job was not to run: that of the last retry, or of the call.
+    pub fn eta(&self) -> Option<SystemTime> {
+        self.facts.sent.eta
+    }
+
+    /// How long the run may take before it is interrupted: the limit of the call, or of the
+    /// definition.
+    pub fn soft_limit(&self) -> Option<Duration> {
+        self.facts.sent.soft_limit
+    }
+
+    /// How long the run may take before it is dropped, or its process killed.
+    pub fn hard_limit(&self) -> Option<Duration> {
+        self.facts.sent.hard_limit
     }
 
     /// How many retries were made before this run.

@@ -307,6 +307,7 @@ async fn call(
         attempt: facts.attempt,
         replacements: facts.replacements,
         headers: facts.headers.clone(),
+        sent: facts.sent.clone(),
         args: request.args.to_owned(),
         kwargs: request.kwargs.to_owned(),
     };

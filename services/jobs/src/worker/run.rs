@@ -23,7 +23,7 @@ use crate::broker::Delivery;
 use crate::broker::outcomes::{expired, revoked};
 use crate::canvas::embed::Embed;
 use crate::client::app::Registered;
-use crate::current::{Current, CurrentJob, Facts};
+use crate::current::{Current, CurrentJob, Facts, Sent};
 use crate::job::{self, Completion, Runner};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
@@ -305,6 +305,14 @@ impl Run {
             replacements: request.replacements,
             attempt: delivery.attempt.saturating_add(request.kills).saturating_add(request.resent),
             headers: own_headers(&delivery.message.headers),
+            sent: Sent {
+                parent_id: request.parent_id.map(str::to_owned),
+                group: request.group.map(str::to_owned),
+                priority: delivery.message.priority,
+                eta: request.eta,
+                soft_limit: soft,
+                hard_limit: hard,
+            },
             on_progress: Some(self.worker.on_progress.clone()),
             ..Facts::default()
         });

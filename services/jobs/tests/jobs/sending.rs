@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pikake_jobs::{
     App, Broker, Call, Cancelled, Definition, Handle, JobError, MemoryStore, OutcomeState,
-    QueueOptions, SendError, current_job,
+    QueueOptions, SendError, current_job, group,
 };
 use pikake_macros::job;
 use pikake_traps::{TimedOut, sleep, spawn, timeout_after, wall_time};
@@ -37,6 +37,43 @@ async fn facts() -> (String, u32, String) {
 #[job(crate = pikake_jobs)]
 async fn parent() -> i64 {
     add::delay(20, 1).await.unwrap().wait().await.unwrap() * 2
+}
+
+/// Limits, priority and whether it has an eta; then those whom it follows, and its group.
+type Seen = (Option<Duration>, Option<Duration>, u8, bool, String, Option<String>, Option<String>);
+
+#[job(crate = pikake_jobs, hard_limit = "60s")]
+async fn see() -> Seen {
+    let job = current_job();
+    let others = (job.parent_id().map(str::to_owned), job.group().map(str::to_owned));
+    let (priority, has_eta) = (job.priority(), job.eta().is_some());
+    let root = job.root_id().to_owned();
+    (job.soft_limit(), job.hard_limit(), priority, has_eta, root, others.0, others.1)
+}
+
+#[job(crate = pikake_jobs)]
+async fn see_from_here() -> Seen {
+    see::with().id("child").send().await.unwrap().wait().await.unwrap()
+}
+
+#[test]
+fn a_job_sees_its_message() {
+    in_worlds(async || {
+        let queue = QueueOptions::new().max_priority(9);
+        let Stage { worker, .. } =
+            stage(|app| app.queue("pikake", queue).jobs([see::JOB, see_from_here::JOB])).await;
+        let call = see::with().id("one").soft_limit(SECOND).priority(3).countdown(SECOND);
+        let seen = call.send().await.unwrap().wait().await.unwrap();
+        let limits = (Some(SECOND), Some(60 * SECOND));
+        assert_eq!(seen, (limits.0, limits.1, 3, true, "one".to_owned(), None, None));
+        let seen = see_from_here::with().id("root").send().await.unwrap().wait().await.unwrap();
+        let root = "root".to_owned();
+        assert_eq!(seen, (None, limits.1, 0, false, root.clone(), Some(root), None));
+        let (one, two) = group((see::with(), see::with())).send().await.unwrap();
+        let groups = (one.wait().await.unwrap().6, two.wait().await.unwrap().6);
+        assert!(groups.0.is_some() && groups.0 == groups.1, "{groups:?}");
+        worker.end().await;
+    });
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn adds_twice(a: i64) -> Result<Workflow<i64>, String> {
 #[job(crate = pikake_jobs, process)]
 fn whoami() -> (u32, String, String) {
     let job = current_job();
+    assert_eq!((job.root_id(), job.soft_limit()), (job.id(), None));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     (id(), job.name().to_owned(), line)

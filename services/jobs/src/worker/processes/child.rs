@@ -136,6 +136,7 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
         attempt: work.attempt,
         replacements: work.replacements,
         headers: work.headers,
+        sent: work.sent,
         on_progress: Some(on_progress),
         ..Facts::default()
     });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::current::Sent;
 use crate::job::Completion;
 
 /// A job for a process. No frame of ours is longer; a longer one means that somebody else writes
@@ -25,6 +26,7 @@ pub(crate) struct Work {
     pub(crate) attempt: u32,
     pub(crate) replacements: u32,
     pub(crate) headers: Map<String, Value>,
+    pub(crate) sent: Sent,
     pub(crate) args: String,
     pub(crate) kwargs: String,
 }
