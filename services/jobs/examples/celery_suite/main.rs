@@ -13,6 +13,7 @@ mod failures;
 mod numbers;
 mod redis;
 mod replaced;
+mod requests;
 mod retries;
 mod signatures;
 
@@ -35,11 +36,13 @@ fn app() -> Result<App, Box<dyn Error>> {
         .named(name)
         // As Celery's worker in these tests: some count on a job that waits for another one.
         .concurrency(1)
+        .prefetch(4)
         .jobs(calls::JOBS)
         .jobs(failures::JOBS)
         .jobs(numbers::JOBS)
         .jobs(redis::JOBS)
         .jobs(replaced::JOBS)
+        .jobs(requests::JOBS)
         .jobs(retries::JOBS)
         .jobs(signatures::JOBS);
     Ok(app)

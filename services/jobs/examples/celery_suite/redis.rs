@@ -21,14 +21,21 @@ pub(crate) fn redis(command: &[&str]) -> io::Result<()> {
     }
 }
 
-/// A value as Python writes it into Redis.
+/// A value as Python writes it into Redis. Bytes are an object in the JSON of Celery.
 fn text(value: &Value) -> String {
+    let value = value.get("__value__").unwrap_or(value);
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[pikake::job(name = "t.integration.tasks.redis_echo")]
 pub(crate) fn redis_echo(message: Value, redis_key: Option<String>) -> io::Result<()> {
     redis(&["RPUSH", redis_key.as_deref().unwrap_or("redis-echo"), &text(&message)])
+}
+
+#[pikake::job(name = "t.integration.tasks.redis_echo_group_id")]
+fn redis_echo_group_id(_value: Value, redis_key: Option<String>) -> io::Result<()> {
+    let key = redis_key.as_deref().unwrap_or("redis-group-ids");
+    redis(&["RPUSH", key, current_job().group().unwrap_or_default()])
 }
 
 #[pikake::job(name = "t.integration.tasks.redis_count")]
@@ -70,8 +77,9 @@ fn errback_new_style_with_args(
     redis(&["RPUSH", &text(&request["id"]), &label])
 }
 
-pub(crate) const JOBS: [Definition; 7] = [
+pub(crate) const JOBS: [Definition; 8] = [
     redis_echo::JOB,
+    redis_echo_group_id::JOB,
     redis_count::JOB,
     sum_and_record::JOB,
     errback_old_style::JOB,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::failures::{expected, unpickleable};
 
 /// The error of a `self.retry()` without an exception.
-fn retry_after(countdown: f64) -> Failure {
+pub(crate) fn retry_after(countdown: f64) -> Failure {
     current_job().retry_in(Duration::from_secs_f64(countdown));
     Failure::new("Retry", "celery.exceptions", "Task can be retried")
 }
@@ -38,14 +38,14 @@ async fn retry_unpickleable(
 }
 
 /// Options of a job that is retried once.
-const ONCE: JobOptions = {
+pub(crate) const ONCE: JobOptions = {
     let mut options = JobOptions::DEFAULT;
     options.retries = 1;
     options
 };
 
 /// The countdown that a job takes by name.
-fn countdown_of(kwargs: &str) -> f64 {
+pub(crate) fn countdown_of(kwargs: &str) -> f64 {
     let kwargs: Map<String, Value> = serde_json::from_str(kwargs).unwrap_or_default();
     kwargs.get("countdown").and_then(Value::as_f64).unwrap_or(0.1)
 }
