@@ -6,6 +6,7 @@ pub(crate) mod ids;
 pub(crate) mod instant;
 mod outcome;
 mod parameter;
+pub(crate) mod protocol_one;
 pub(crate) mod reason;
 pub(crate) mod request;
 pub(crate) mod signature;

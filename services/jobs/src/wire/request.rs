@@ -300,7 +300,7 @@ fn limits(headers: &Map<String, Value>) -> Result<Limits, Poison> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Poison {
-    /// The header `task` is missing: the message is of protocol 1, or not a job.
+    /// The header `task` is missing: the message is not a job.
     NoJob,
     /// The header `id` is missing.
     NoId,
@@ -321,10 +321,7 @@ pub enum Poison {
 impl fmt::Display for Poison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoJob => f.write_str(
-                "no header `task`: not a job, or of Celery's protocol 1, which is not supported \
-                 (set task_protocol = 2)",
-            ),
+            Self::NoJob => f.write_str("no header `task`: not a job"),
             Self::NoId => f.write_str("no header `id`"),
             Self::NoContentType => f.write_str("no content_type"),
             Self::ContentType(kind) => write!(

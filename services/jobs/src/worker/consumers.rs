@@ -26,6 +26,7 @@ use pikake_sync::SemaphorePermit;
 use pikake_traps::{CancelOnDrop, Interrupted, shield, sleep, spawn};
 
 use crate::broker::{BrokerError, Deliveries, Delivery, QueueOptions};
+use crate::wire::protocol_one;
 use crate::worker::run;
 use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
@@ -296,7 +297,8 @@ async fn take(
                 worker.leave_unbegun(delivery);
                 break;
             }
-            Ok(Some(delivery)) => {
+            Ok(Some(mut delivery)) => {
+                protocol_one::upgrade(&mut delivery.message);
                 worker.arrived(&delivery);
                 shared.sessions.borrow_mut().insert(delivery.receipt.session);
                 let permit = if waiting == 0 { worker.permits.try_acquire().ok() } else { None };

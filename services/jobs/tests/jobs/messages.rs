@@ -3,11 +3,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use pikake_jobs::{Broker, JobId, Message, Outcome, OutcomeState, Poison, QueueOptions, Request};
+use pikake_jobs::{
+    Broker, Handle, JobId, Message, Outcome, OutcomeState, Poison, QueueOptions, Request,
+};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::{SECOND, add, app, in_worlds};
+use crate::{SECOND, Stage, add, app, in_worlds, stage};
 
 #[test]
 fn what_is_sent_is_protocol_two() {
@@ -75,6 +77,30 @@ fn the_least_that_celery_accepts_is_read() {
     let mut message = from_celery(json!({"task": "t", "id": "i"}));
     message.content_type = None;
     assert_eq!(Request::read(&message).unwrap_err(), Poison::NoContentType);
+}
+
+#[test]
+fn a_message_of_protocol_one_runs() {
+    in_worlds(async || {
+        let Stage { app, store, worker, .. } = stage(|app| app.jobs([add::JOB])).await;
+        let body = json!({
+            "task": "tests.add", "id": "old", "args": [2], "kwargs": {"b": 3}, "retries": 0,
+            "eta": null, "expires": null, "utc": true, "timelimit": [null, null], "chord": null,
+            "taskset": null, "errbacks": null,
+            "callbacks": [{
+                "task": "tests.add", "args": [1], "kwargs": {}, "options": {"task_id": "next"},
+                "subtask_type": null, "immutable": false,
+            }],
+        });
+        let mut message = Message::default();
+        message.content_type = Some("application/json".into());
+        message.body = body.to_string().into_bytes();
+        let broker = store.open();
+        broker.publish("pikake", message, None).await.unwrap();
+        let next = Handle::<i64>::from_id(&app, JobId("next".to_owned()));
+        assert_eq!(next.wait().await.unwrap(), 6);
+        worker.end().await;
+    });
 }
 
 /// Headers that are sometimes what they should be.
