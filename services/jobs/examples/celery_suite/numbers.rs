@@ -9,10 +9,11 @@ use pikake::{Interrupted, sleep};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Python's `+` of numbers and of texts.
+/// Python's `+` of numbers, of texts and of lists.
 fn plus(x: &Value, y: &Value) -> Result<Value, Failure> {
     match (x, y) {
         (Value::String(x), Value::String(y)) => Ok(format!("{x}{y}").into()),
+        (Value::Array(x), Value::Array(y)) => Ok([&x[..], y].concat().into()),
         _ => match (x.as_i64(), y.as_i64()) {
             (Some(x), Some(y)) => Ok((x + y).into()),
             _ => Err(Failure::new("TypeError", "builtins", format!("unsupported: {x} + {y}"))),
