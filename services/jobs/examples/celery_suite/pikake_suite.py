@@ -3,6 +3,8 @@
 PIKAKE_CASES is a file that gets a line for each case: its name, a tab, and `passed`, `failed` or
 `skipped`. A case passes if it does in one of its tries; the last line is `end`.
 
+PIKAKE_LEFT_OUT has the cases that are not run, a line each; a `*` at the end stands for any text.
+
 With PIKAKE_WORKER, the worker that the tests share is that program, with the broker PIKAKE_BROKER.
 Its output goes to PIKAKE_LOG.
 """
@@ -49,6 +51,18 @@ cases = open(os.environ["PIKAKE_CASES"], "w", buffering=1)
 outcomes = set()
 
 
+def name_of(nodeid):
+    return nodeid.removeprefix("t/integration/")
+
+
+def pytest_collection_modifyitems(items):
+    patterns = os.environ.get("PIKAKE_LEFT_OUT", "").split("\n")
+    begins = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+    names = ((item, name_of(item.nodeid)) for item in items)
+    items[:] = [item for item, name in names
+                if name not in patterns and not name.startswith(begins)]
+
+
 def pytest_runtest_logreport(report):
     if report.outcome == "rerun":
         outcomes.clear()
@@ -58,7 +72,7 @@ def pytest_runtest_logreport(report):
 
 def pytest_runtest_logfinish(nodeid):
     worst = [outcome for outcome in ("failed", "skipped", "passed") if outcome in outcomes]
-    cases.write(f"{nodeid.removeprefix('t/integration/')}\t{worst[0]}\n")
+    cases.write(f"{name_of(nodeid)}\t{worst[0]}\n")
     outcomes.clear()
 
 
