@@ -40,9 +40,11 @@ pub(crate) struct Ended<'a> {
     /// How many members the job has added to its chord.
     pub(crate) adds: u32,
     pub(crate) origin: &'a str,
-    /// How many arguments a job of this name takes, if it is registered here.
-    pub(crate) arity: &'a dyn Fn(&str) -> Option<usize>,
+    pub(crate) arity: Arity<'a>,
 }
+
+/// How many arguments a job of a name takes, if it is registered here.
+pub(crate) type Arity<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 impl Embed {
     /// Reads the `embed` of a message. `None`: nothing follows, or nobody can read what.
@@ -256,23 +258,33 @@ impl Ended<'_> {
         Some((self.text("group")?.to_owned(), index.unwrap_or_default()))
     }
 
-    /// As in Celery: the failed job's id; for a job here that takes more, the request, the error
-    /// and the traceback.
     fn errback_args(&self, signature: &CanvasSignature, outcome: &Outcome) -> Vec<Raw> {
-        let own = match signature.immutable {
-            true => 0,
-            false => signature.args.len() + signature.kwargs.len(),
-        };
-        let arity = (self.arity)(&signature.task).unwrap_or_default();
-        if arity.saturating_sub(own) <= 1 {
-            return vec![raw(&self.id())];
+        let names = ["id", "task", "root_id", "parent_id", "retries", "argsrepr", "kwargsrepr"];
+        let value = |name: &str| self.message.headers.get(name).cloned().unwrap_or_default();
+        let request = names.into_iter().map(|name| (name.to_owned(), value(name)));
+        errback_args(self.id(), request, signature, outcome, self.arity)
+    }
+}
+
+/// As in Celery: the failed job's id; for a job here that takes more, the request, the error and the
+/// traceback.
+fn errback_args(
+    id: &str,
+    request: impl Iterator<Item = (String, Value)>,
+    signature: &CanvasSignature,
+    outcome: &Outcome,
+    arity: Arity<'_>,
+) -> Vec<Raw> {
+    let own = match signature.immutable {
+        true => 0,
+        false => signature.args.len() + signature.kwargs.len(),
+    };
+    match arity(&signature.task).unwrap_or_default().saturating_sub(own) {
+        0 | 1 => vec![raw(&id)],
+        _ => {
+            let request: Map<String, Value> = request.collect();
+            vec![raw(&request), raw(&outcome.result), raw(&outcome.traceback)]
         }
-        let mut request = Map::new();
-        for name in ["id", "task", "root_id", "parent_id", "retries", "argsrepr", "kwargsrepr"] {
-            let value = self.message.headers.get(name).cloned();
-            request.insert(name.to_owned(), value.unwrap_or_default());
-        }
-        vec![raw(&request), raw(&outcome.result), raw(&outcome.traceback)]
     }
 }
 
@@ -399,7 +411,12 @@ fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option
 
 /// What follows from the end of all members of a chord: its body with their values, or the failure
 /// of one of them.
-pub(crate) fn complete(joining: &Joining, all: AllMembers, origin: &str) -> Vec<Action> {
+pub(crate) fn complete(
+    joining: &Joining,
+    all: AllMembers,
+    origin: &str,
+    arity: Arity<'_>,
+) -> Vec<Action> {
     let AllMembers { members, hold } = all;
     let member = &joining.member;
     let mut applying = Applying::new(format!("chord {}", member.chord), origin);
@@ -428,10 +445,14 @@ pub(crate) fn complete(joining: &Joining, all: AllMembers, origin: &str) -> Vec<
         let outcome = failure.into_outcome();
         applying.actions.clear();
         if let Ok(body) = CanvasSignature::read(&joining.body) {
-            let given =
-                Given { args: vec![raw(&body.task_id().unwrap_or_default())], ..Given::default() };
+            let id = body.task_id().ok().flatten().unwrap_or_default();
+            let request = [("id", &id), ("task", &body.task)];
             for errback in of(&body, "link_error") {
-                if let Err(why) = applying.apply(errback, given.clone()) {
+                let request = request.map(|(name, text)| (name.to_owned(), text.as_str().into()));
+                let args = errback_args(&id, request.into_iter(), &errback, &outcome, arity);
+                let headers = joining.headers.clone();
+                let given = Given { args, headers, ..Given::default() };
+                if let Err(why) = applying.apply(errback, given) {
                     tracing::warn!(chord = member.chord, %why, "an errback is not called");
                 }
             }

@@ -436,6 +436,11 @@ impl App {
         self.0.jobs.borrow().get(name).map(|job| job.definition)
     }
 
+    /// How many arguments a registered job takes.
+    pub(crate) fn arity(&self, job: &str) -> Option<usize> {
+        Some(self.definition(job)?.parameters.len())
+    }
+
     /// The names of the registered jobs, in order.
     pub fn job_names(&self) -> Vec<String> {
         self.0.jobs.borrow().keys().map(|name| (*name).to_owned()).collect()

@@ -54,7 +54,9 @@ pub(crate) async fn carry_out(
             Action::Join(joining) => match broker.join_chord(&joining.member).await {
                 Ok(None) => {}
                 Ok(Some(all)) => {
-                    for action in complete(&joining, all, app.origin()).into_iter().rev() {
+                    let arity = |name: &str| app.arity(name);
+                    let completed = complete(&joining, all, app.origin(), &arity);
+                    for action in completed.into_iter().rev() {
                         actions.push_front(action);
                     }
                 }

@@ -34,8 +34,7 @@ impl<'a> Follow<'a> {
 
     fn ended<T>(&self, plan: impl FnOnce(&Ended<'_>) -> T) -> T {
         let Self { app, message, attempt, adds } = *self;
-        let arity =
-            |name: &str| app.0.jobs.borrow().get(name).map(|job| job.definition.parameters.len());
+        let arity = |name: &str| app.arity(name);
         plan(&Ended { message, attempt, adds, origin: app.origin(), arity: &arity })
     }
 

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pikake_jobs::{
-    App, Broker, JobId, MemoryBroker, MemoryStore, Message, Outcome, OutcomeState, QueueOptions,
-    current_job,
+    App, Broker, JobId, MemoryBroker, MemoryStore, Message, Next, Outcome, OutcomeState,
+    QueueOptions, current_job, group,
 };
 use pikake_macros::job;
 use serde_json::{Value, json};
@@ -296,6 +296,28 @@ fn a_second_run_sends_the_same_jobs() {
         ids.sort();
         assert_eq!((&ids[0], &ids[2]), (&ids[1], &ids[3]));
         assert_ne!(ids[0].rsplit_once(' ').unwrap().1, ids[2].rsplit_once(' ').unwrap().1);
+        worker.end().await;
+    });
+}
+
+/// Errbacks of both styles get the id of the job after the group.
+#[test]
+fn errbacks_of_a_chord_get_its_error() {
+    in_worlds(async || {
+        NOTED.take();
+        let Stage { worker, .. } =
+            stage(|app| app.jobs([add::JOB, fails::JOB, note::JOB, note_error::JOB])).await;
+        let body = Next::<Vec<i64>, i64>::named("tests.add", (1,)).set(|call| call.id("body"));
+        let errback = |name| Next::<String, Value>::named(name, [(); 0]);
+        let chord = group(vec![fails::with("no".into()).id("member")]).then(body);
+        let chord = chord.on_failure(errback("tests.note").set(|call| call.id("errback")));
+        let handle = chord.on_failure(errback("tests.note_error")).send().await.unwrap();
+        assert!(handle.wait().await.is_err());
+        pikake_traps::sleep(SECOND).await.unwrap();
+        let mut noted = NOTED.take();
+        noted.sort();
+        let why = "Dependency member raised String: no";
+        assert_eq!(noted, [&*format!("\"body\" \"{why}\" None"), "errback \"body\""]);
         worker.end().await;
     });
 }
