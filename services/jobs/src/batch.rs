@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::broker::LocalFuture;
-use crate::job::{Returned, returned};
+use crate::completion::{Returned, returned};
 use crate::wire::arguments::WrongArguments;
 use crate::wire::failure::Failure;
 

@@ -210,9 +210,10 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Adds a member of a chord. Once [all members](ChordMember::are_all) are there, returns them in
-    /// their order: the caller then sends the job that follows them, calls [`end_chord`](Self::end_chord), and drops
-    /// the value. A caller that has to give up drops it earlier.
+    /// Adds a member of a chord. Once [all members](ChordMember::are_all) are there, returns them
+    /// in their order: the caller then sends the job that follows them, calls
+    /// [`end_chord`](Self::end_chord), and drops the value. A caller that has to give up drops it
+    /// earlier.
     ///
     /// A member that is added again counts once. Two calls may both return all members, if a caller
     /// was lost in between.

@@ -17,6 +17,9 @@ use serde_json::{Map, Value};
 use crate::message::{ChordMember, Message, Outcome};
 use crate::wire::signature::Raw;
 
+/// Celery's job, which these workers have, too, that returns the values of the group before it.
+pub(crate) const COLLECT: &str = "celery.accumulate";
+
 /// What is to be done at a broker.
 #[derive(Debug)]
 pub(crate) enum Action {
@@ -26,8 +29,8 @@ pub(crate) enum Action {
     Store(Box<Message>, Rc<Outcome>),
     /// Tell the broker how many members a chord has.
     BeginChord(String, u32),
-    /// Tell the broker how many members a member adds to its chord: the chord, that member's id, and
-    /// their number.
+    /// Tell the broker how many members a member adds to its chord: the chord, that member's id,
+    /// and their number.
     GrowChord(String, String, u32),
     /// Add a member to its chord.
     Join(Box<Joining>),

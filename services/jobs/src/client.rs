@@ -3,7 +3,7 @@
 pub(crate) mod app;
 pub(crate) mod call;
 pub(crate) mod carry_out;
-pub(crate) mod group;
+mod group;
 mod handle;
 pub(crate) mod returns;
 mod setup;

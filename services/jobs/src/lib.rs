@@ -11,6 +11,7 @@ pub mod broker;
 mod brokers;
 mod canvas;
 mod client;
+mod completion;
 mod control;
 mod current;
 mod error;
@@ -40,12 +41,13 @@ pub use client::{
     App, Call, Cancelled, Follower, Group, Handle, IntoWorkflow, Members, Next, Returns, Workflow,
     group, map,
 };
+pub use completion::{Completion, Returned};
 pub use control::{
     Answer, Control, ControlEvent, ControlEvents, EndedRuns, JobInfo, JobState, WorkerInfo,
 };
 pub use current::{CurrentJob, current_batch, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
-pub use job::{Completion, Definition, Jobs, Returned, RunBlocking, RunTask, Runner};
+pub use job::{Definition, Jobs, RunBlocking, RunTask, Runner};
 pub use message::{AllMembers, ChordMember, JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use rate::{Rate, WrongRate};
@@ -61,7 +63,8 @@ pub mod __macros {
     pub use crate::batch::{RunBatch, all_done, each, elements, failed};
     pub use crate::broker::LocalFuture;
     pub use crate::client::returns::completed;
-    pub use crate::job::{Runner, returned, returned_result};
+    pub use crate::completion::{returned, returned_result};
+    pub use crate::job::Runner;
     pub use crate::wire::arguments::read_arguments;
     pub use serde::Serialize;
     pub use serde::de::DeserializeOwned;

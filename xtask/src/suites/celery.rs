@@ -1,5 +1,5 @@
-//! `cargo xtask suites celery [-k EXPRESSION]`: Celery's own integration tests, with Celery's worker
-//! and with one of pikake, whose jobs are those of the tests
+//! `cargo xtask suites celery [-k EXPRESSION]`: Celery's own integration tests, with Celery's
+//! worker and with one of pikake, whose jobs are those of the tests
 //! (`services/jobs/examples/celery_suite`).
 //!
 //! Celery's source package and an environment for its tests are installed below the target folder.

@@ -266,8 +266,8 @@ impl Ended<'_> {
     }
 }
 
-/// As in Celery: the failed job's id; for a job here that takes more, the request, the error and the
-/// traceback.
+/// As in Celery: the failed job's id; for a job here that takes more, the request, the error and
+/// the traceback.
 fn errback_args(
     id: &str,
     request: impl Iterator<Item = (String, Value)>,

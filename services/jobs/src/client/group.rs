@@ -2,12 +2,10 @@
 
 use serde_json::Value;
 
+use crate::canvas::COLLECT;
 use crate::client::handle::Handle;
 use crate::client::workflow::{Follower, IntoWorkflow, Next, Workflow, send_group};
 use crate::error::SendError;
-
-/// Celery's job, which these workers have, too, that returns the values of the group before it.
-pub(crate) const COLLECT: &str = "celery.accumulate";
 
 /// Jobs and workflows that run at the same time. Made by [`group`] and [`map`].
 #[derive(Debug, Clone)]

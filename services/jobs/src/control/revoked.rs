@@ -12,8 +12,8 @@ use crate::message::Message;
 const LIMIT: usize = 50_000;
 /// The longest id or stamp that is kept, in bytes: AMQP's brokers take no longer ids.
 const LONGEST: usize = 255;
-/// How long an id or a stamp is kept. Longer than Celery's three hours, since delayed messages wait at the
-/// broker.
+/// How long an id or a stamp is kept. Longer than Celery's three hours, since delayed messages wait
+/// at the broker.
 const LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The jobs that were revoked last, by their ids or by stamps that Celery's canvas has put into

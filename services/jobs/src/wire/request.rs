@@ -23,8 +23,8 @@ pub(crate) const KILLS: &str = "pikake_kills";
 pub(crate) const DELIVERIES: &str = "pikake_deliveries";
 /// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
-/// The header that counts how often the job that has sent this one was delivered before, so that this
-/// one may have been sent before. Our own.
+/// The header that counts how often the job that has sent this one was delivered before, so that
+/// this one may have been sent before. Our own.
 pub(crate) const RESENT: &str = "pikake_resent";
 /// The header that counts the jobs in whose place this one runs, one after the other.
 pub(crate) const REPLACEMENTS: &str = "replaced_task_nesting";

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::client::group::COLLECT;
-use crate::job::{Completion, Definition, Kind, Returned, RunTask, Runner};
-use crate::options::JobOptions;
+use crate::broker::LocalFuture;
+use crate::canvas::COLLECT;
+use crate::completion::{Completion, Kind, Returned};
 use crate::wire::arguments::{WrongArguments, read_arguments};
 use crate::wire::failure::Failure;
 use crate::wire::signature::{self, CanvasSignature, Raw, raw};
@@ -13,25 +13,23 @@ use crate::wire::signature::{self, CanvasSignature, Raw, raw};
 const MAP: &str = "celery.map";
 const STARMAP: &str = "celery.starmap";
 
-/// The built-in job of this name.
-pub(crate) fn builtin(name: &str) -> Option<Definition> {
-    let job =
-        |name, run: RunTask| Some(Definition::new(name, JobOptions::DEFAULT, Runner::Task(run)));
+/// What the function of a job gives: see [`RunTask`](crate::RunTask).
+type Run = Result<LocalFuture<'static, Returned>, WrongArguments>;
+
+/// The built-in job of this name: the name, and the function.
+pub(crate) fn builtin(name: &str) -> Option<(&'static str, fn(&str, &str) -> Run)> {
     match name {
-        COLLECT => job(COLLECT, |args, kwargs| at_once(collect(args, kwargs)?)),
-        MAP => job(MAP, |args, kwargs| at_once(map(MAP, args, kwargs, |item| Ok(vec![item]))?)),
-        STARMAP => job(STARMAP, |args, kwargs| {
-            let arguments = |item: Raw| serde_json::from_str(item.get());
-            at_once(map(STARMAP, args, kwargs, arguments)?)
-        }),
+        COLLECT => Some((COLLECT, |args, kwargs| at_once(collect(args, kwargs)))),
+        MAP => Some((MAP, |args, kwargs| at_once(map(MAP, args, kwargs, |item| Ok(vec![item]))))),
+        STARMAP => Some((STARMAP, |args, kwargs| {
+            at_once(map(STARMAP, args, kwargs, |item| serde_json::from_str(item.get())))
+        })),
         _ => None,
     }
 }
 
-type Run = crate::broker::LocalFuture<'static, Returned>;
-
-#[expect(clippy::unnecessary_wraps, reason = "the result of a job's function")]
-fn at_once(returned: Returned) -> Result<Run, WrongArguments> {
+fn at_once(returned: Result<Returned, WrongArguments>) -> Run {
+    let returned = returned?;
     Ok(Box::pin(async { returned }))
 }
 

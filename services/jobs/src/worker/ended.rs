@@ -1,6 +1,6 @@
 //! How a run of a job ended.
 
-use crate::job::Returned;
+use crate::completion::Returned;
 use crate::wire::failure::Failure;
 use crate::worker::limits::{Limit, Limited};
 

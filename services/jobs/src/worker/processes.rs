@@ -25,8 +25,8 @@ use pikake_sync::{Semaphore, SemaphorePermit};
 use pikake_traps::{Interrupted, TimedOut, shield, sleep, timeout_after};
 
 use crate::client::app::App;
+use crate::completion::Returned;
 use crate::current::CurrentJob;
-use crate::job::Returned;
 use crate::wire::failure::Failure;
 use crate::wire::request::Request;
 use crate::worker::processes::child::VARIABLE;

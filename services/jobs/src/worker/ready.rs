@@ -5,8 +5,9 @@
 
 use std::any::Any;
 
+use crate::completion::Returned;
 use crate::current::{Current, CurrentJob};
-use crate::job::{Returned, Runner};
+use crate::job::Runner;
 use crate::options::Acks;
 use crate::wire::arguments::WrongArguments;
 use crate::wire::request::Request;

@@ -23,10 +23,11 @@ use crate::broker::Delivery;
 use crate::broker::outcomes::{expired, revoked};
 use crate::canvas::embed::Embed;
 use crate::client::app::Registered;
+use crate::completion::{Completion, Kind as Completed};
 use crate::current::{Current, CurrentJob, Facts, Sent};
-use crate::job::{self, Completion, Runner};
+use crate::job::{Definition, Runner};
 use crate::message::{Message, Outcome, OutcomeState};
-use crate::options::Acks;
+use crate::options::{Acks, JobOptions};
 use crate::rate::Turn;
 use crate::report::JobStats;
 use crate::running::CancelReason;
@@ -235,7 +236,8 @@ impl Run {
         if let Some(job) = jobs.get(name) {
             return Some(job.clone());
         }
-        let definition = builtin(name)?;
+        let (name, run) = builtin(name)?;
+        let definition = Definition::new(name, JobOptions::DEFAULT, Runner::Task(run));
         Some(jobs.entry(definition.name).or_insert(Rc::new(Registered::new(definition))).clone())
     }
 
@@ -473,9 +475,9 @@ impl Run {
     /// The verdict for a job that has not failed.
     fn completed(&self, delivery: &Delivery, completion: Completion) -> Verdict {
         match completion.0 {
-            job::Kind::Value(value) => Verdict::End(Outcome::success(value), DONE),
-            job::Kind::Workflow(workflow) => Verdict::Replace(workflow),
-            job::Kind::Members(value, members) => {
+            Completed::Value(value) => Verdict::End(Outcome::success(value), DONE),
+            Completed::Workflow(workflow) => Verdict::Replace(workflow),
+            Completed::Members(value, members) => {
                 match Embed::of(&delivery.message).is_some_and(|embed| embed.is_in_chord()) {
                     true => Verdict::AddMembers(Outcome::success(value), members),
                     false => {

@@ -234,8 +234,8 @@ fn members_are_added_to_a_chord() {
     });
 }
 
-/// A worker is lost at one of its calls of the broker, before or after the call was carried out; for
-/// each of its calls. Another worker ends the workflow.
+/// A worker is lost at one of its calls of the broker, before or after the call was carried out;
+/// for each of its calls. Another worker ends the workflow.
 #[test]
 fn nothing_is_lost_with_a_worker() {
     for (has_arrived, seed) in [(false, 0), (false, 1), (true, 2), (true, 3)] {

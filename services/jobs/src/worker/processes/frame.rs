@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::completion::Completion;
 use crate::current::Sent;
-use crate::job::Completion;
 
 /// A job for a process. No frame of ours is longer; a longer one means that somebody else writes
 /// there.
