@@ -7,9 +7,9 @@
 //!
 //! Supported are queues with ready and unacknowledged messages, acks, nacks and requeueing with
 //! delivery counts, prefetch of consumers, confirms, returns, time to live, dead-letter exchanges,
-//! exclusive and auto-delete queues, direct, fanout and topic exchanges, direct reply-to,
-//! connection.blocked, and the usual errors. Not supported are priorities, transactions, users and
-//! virtual hosts: any login is accepted.
+//! exclusive and auto-delete queues, queues with priorities, direct, fanout and topic exchanges,
+//! direct reply-to, connection.blocked, and the usual errors. Not supported are TLS, transactions,
+//! users and virtual hosts: any login is accepted.
 //!
 //! Two differences from RabbitMQ do not matter to tests. The broker confirms each message at once
 //! and alone, and removes an expired message even if it is not at the head of its queue.

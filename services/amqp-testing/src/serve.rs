@@ -101,7 +101,10 @@ impl Broker {
         for id in state.peers.keys().copied().collect::<Vec<_>>() {
             state.disconnect(id);
         }
-        state.queues.retain(|_, queue| queue.durable);
+        let lost = state.queues.iter().filter(|(_, queue)| !queue.durable);
+        for name in lost.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            state.remove_queue(&name);
+        }
         drop(state);
         self.0.links.borrow_mut().clear();
     }
@@ -258,25 +261,24 @@ async fn serve_connection(broker: Broker, stream: TcpStream) {
     let writer = {
         let (broker, link, stream) = (broker.clone(), link.clone(), stream.clone());
         spawn(async move {
-            loop {
+            while !link.is_cut.get() {
                 let (output, is_ended) = broker.output(id);
-                if link.is_cut.get() || (output.is_empty() && is_ended) {
+                if output.is_empty() && is_ended {
+                    drop(stream.shutdown(std::net::Shutdown::Write));
+                    // The reader goes on, so that a reset does not destroy the last output.
+                    let hung_up =
+                        async { while !link.is_cut.get() && park(&link.output).await.is_ok() {} };
+                    let _interrupted = ignore_after(CLOSE_WAIT, hung_up).await;
                     break;
                 }
                 let done = match output.is_empty() {
                     true => park(&link.output).await.is_ok(),
                     false => stream.write_all(&output).await.is_ok(),
                 };
+                // The peer has hung up.
                 if !done {
                     break;
                 }
-            }
-            if !link.is_cut.get() {
-                drop(stream.shutdown(std::net::Shutdown::Write));
-                // The reader goes on, so that a reset does not destroy the last output.
-                let hung_up =
-                    async { while !link.is_cut.get() && park(&link.output).await.is_ok() {} };
-                let _interrupted = ignore_after(CLOSE_WAIT, hung_up).await;
             }
             stream.close();
         })

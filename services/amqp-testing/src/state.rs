@@ -4,6 +4,7 @@ mod peer;
 mod queues;
 mod requests;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub(crate) type ConsumerKey = (u64, u16, String);
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) message: Message,
+    /// The number of earlier messages of the queue.
+    pub(crate) number: u64,
     /// The number of earlier deliveries.
     pub(crate) deliveries: u32,
     pub(crate) expires: Option<Duration>,
@@ -28,7 +31,10 @@ pub(crate) struct QueueState {
     pub(crate) owner: Option<u64>,
     pub(crate) auto_delete: bool,
     pub(crate) arguments: Table,
+    /// The highest priority first, and the oldest message first of each.
     pub(crate) ready: VecDeque<Stored>,
+    /// The number of messages that the queue has taken.
+    pub(crate) taken: u64,
     pub(crate) unacked: usize,
     /// Consumers in round-robin order, the next one first.
     pub(crate) consumers: VecDeque<ConsumerKey>,
@@ -57,6 +63,24 @@ impl QueueState {
 
     pub(crate) fn is_quorum(&self) -> bool {
         self.text("x-queue-type").as_deref() == Some("quorum")
+    }
+
+    /// Adds a ready message; one that was delivered before returns to its place.
+    pub(crate) fn make_ready(&mut self, stored: Stored) {
+        let place = self.place(&stored);
+        let at = self.ready.partition_point(|other| self.place(other) < place);
+        self.ready.insert(at, stored);
+    }
+
+    /// Messages are ready in this order.
+    fn place(&self, stored: &Stored) -> (Reverse<u64>, u64) {
+        (Reverse(self.priority(stored)), stored.number)
+    }
+
+    /// The priority of a message in this queue.
+    fn priority(&self, stored: &Stored) -> u64 {
+        let own = stored.message.properties.priority().unwrap_or(0);
+        u64::from(own).min(self.number("x-max-priority").unwrap_or(0))
     }
 }
 
@@ -111,6 +135,8 @@ pub(crate) struct Peer {
     pub(crate) rest: Vec<u8>,
     pub(crate) output: Vec<u8>,
     pub(crate) is_greeted: bool,
+    /// Whether the client understands that the broker cancels a consumer.
+    pub(crate) accepts_cancel: bool,
     pub(crate) channels: BTreeMap<u16, ChannelState>,
     /// Whether the connection closes after the output.
     pub(crate) is_ended: bool,

@@ -7,7 +7,7 @@ use super::{ChannelState, Incoming, Peer, State, Stored};
 use pikake_amqp::Error;
 use pikake_amqp::wire::REPLY_TO;
 use pikake_amqp::wire::{self, Frame};
-use pikake_amqp::{Message, Properties, Table};
+use pikake_amqp::{Message, Properties, Table, Value};
 
 /// The refusal of a request, which closes the channel, or the connection if `is_hard`.
 #[derive(Debug)]
@@ -39,7 +39,10 @@ impl State {
             self.end_channel(id, number);
         }
         self.peers.remove(&id);
-        self.queues.retain(|_, queue| queue.owner != Some(id));
+        let exclusive = self.queues.iter().filter(|(_, queue)| queue.owner == Some(id));
+        for name in exclusive.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.remove_queue(&name);
+        }
     }
 
     pub(crate) fn input(&mut self, id: u64, bytes: &[u8]) {
@@ -198,11 +201,23 @@ impl State {
     fn connection_request(&mut self, id: u64, method: connection::AMQPMethod) {
         use connection::AMQPMethod as M;
         let reply = match method {
-            M::StartOk(_) => M::Tune(connection::Tune {
-                channel_max: self.channel_max.unwrap_or(2047),
-                frame_max: FRAME_MAX as u32,
-                heartbeat: 60,
-            }),
+            M::StartOk(start) => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    let properties = start.client_properties.inner();
+                    peer.accepts_cancel = match properties.get("capabilities") {
+                        Some(Value::FieldTable(capabilities)) => {
+                            capabilities.inner().get("consumer_cancel_notify")
+                                == Some(&Value::Boolean(true))
+                        }
+                        _ => false,
+                    };
+                }
+                M::Tune(connection::Tune {
+                    channel_max: self.channel_max.unwrap_or(2047),
+                    frame_max: FRAME_MAX as u32,
+                    heartbeat: 60,
+                })
+            }
             M::Open(_) => M::OpenOk(connection::OpenOk {}),
             M::Close(_) => {
                 if let Some(peer) = self.peers.get_mut(&id) {
@@ -239,7 +254,7 @@ impl State {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let Some(channel) = peer.channels.remove(&number) else { return };
         let mut queues = Vec::new();
-        for unacked in channel.unacked.into_values().rev() {
+        for unacked in channel.unacked.into_values() {
             queues.push(unacked.queue.clone());
             self.reject(unacked, true);
         }
@@ -255,7 +270,7 @@ impl State {
         if state.consumers.is_empty() {
             state.has_exclusive_consumer = false;
             if state.auto_delete {
-                self.queues.remove(queue);
+                self.remove_queue(queue);
             }
         }
     }
@@ -309,7 +324,7 @@ impl State {
                     .channel(peer, channel)
                     .and_then(|channel| channel.direct_reply_consumer.clone());
                 if let Some(tag) = tag {
-                    let stored = Stored { message, deliveries: 0, expires: None };
+                    let stored = Stored { message, number: 0, deliveries: 0, expires: None };
                     self.send(peer, channel, &tag, "", stored, true);
                 }
             }

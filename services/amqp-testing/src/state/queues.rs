@@ -59,13 +59,28 @@ impl State {
         found
     }
 
+    /// Removes a queue, its messages and its bindings.
+    pub(crate) fn remove_queue(&mut self, name: &str) -> Option<QueueState> {
+        // Another queue of the name does not get them.
+        let channels = self.peers.values_mut().flat_map(|peer| peer.channels.values_mut());
+        let unacked = channels.flat_map(|channel| channel.unacked.values_mut());
+        for unacked in unacked.filter(|unacked| unacked.queue == name) {
+            unacked.queue.clear();
+        }
+        for exchange in self.exchanges.values_mut() {
+            exchange.routes.retain(|(to, is_queue, _)| !is_queue || to != name);
+        }
+        self.queues.remove(name)
+    }
+
     pub(crate) fn put(&mut self, queue: &str, message: Message) {
         let now = self.now;
         let Some(state) = self.queues.get_mut(queue) else { return };
         let own = message.properties.expiration().as_ref().and_then(|ms| ms.as_str().parse().ok());
         let ttl = own.into_iter().chain(state.number("x-message-ttl")).min();
         let expires = ttl.map(|ms| now + Duration::from_millis(ms));
-        state.ready.push_back(Stored { message, deliveries: 0, expires });
+        state.make_ready(Stored { message, number: state.taken, deliveries: 0, expires });
+        state.taken += 1;
         self.deliver(queue);
     }
 
@@ -138,7 +153,7 @@ impl State {
             Some(limit) if requeue && u64::from(stored.deliveries) > limit => {
                 self.dead_letter(&queue, stored, "delivery_limit");
             }
-            _ if requeue => state.ready.push_front(stored),
+            _ if requeue => state.make_ready(stored),
             _ => self.dead_letter(&queue, stored, "rejected"),
         }
     }

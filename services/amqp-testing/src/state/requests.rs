@@ -24,7 +24,7 @@ fn basic_reply(method: basic::AMQPMethod) -> Reply {
 impl State {
     pub(crate) fn request(&mut self, id: u64, number: u16, method: AMQPClass) -> Reply {
         match method {
-            AMQPClass::Queue(method) => self.queue_request(id, method),
+            AMQPClass::Queue(method) => self.queue_request(id, number, method),
             AMQPClass::Exchange(method) => self.exchange_request(method),
             AMQPClass::Basic(method) => self.basic_request(id, number, method),
             AMQPClass::Confirm(_) => {
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    fn queue_request(&mut self, id: u64, method: queue::AMQPMethod) -> Reply {
+    fn queue_request(&mut self, id: u64, number: u16, method: queue::AMQPMethod) -> Reply {
         use queue::AMQPMethod as Q;
         match method {
             Q::Declare(declare) => {
@@ -75,6 +75,7 @@ impl State {
                         auto_delete: declare.auto_delete,
                         arguments: declare.arguments.clone(),
                         ready: Default::default(),
+                        taken: 0,
                         unacked: 0,
                         consumers: Default::default(),
                         has_exclusive_consumer: false,
@@ -117,28 +118,23 @@ impl State {
                 queue_reply(Q::PurgeOk(queue::PurgeOk { message_count: ready.len() as u32 }))
             }
             Q::Delete(delete) => {
-                let removed = self.queues.remove(delete.queue.as_str());
-                // Another queue of the name does not get them.
-                let channels = self.peers.values_mut().flat_map(|peer| peer.channels.values_mut());
-                let unacked = channels.flat_map(|channel| channel.unacked.values_mut());
-                for unacked in unacked.filter(|unacked| unacked.queue == delete.queue.as_str()) {
-                    unacked.queue.clear();
-                }
-                for exchange in self.exchanges.values_mut() {
-                    exchange
-                        .routes
-                        .retain(|(to, is_queue, _)| !is_queue || to != delete.queue.as_str());
-                }
+                let removed = self.remove_queue(delete.queue.as_str());
+                let message_count = removed.as_ref().map_or(0, |queue| queue.ready.len()) as u32;
+                // The cancels of consumers follow the reply.
+                let ok = Q::DeleteOk(queue::DeleteOk { message_count });
+                self.send_method(id, number, AMQPClass::Queue(ok));
                 for (peer, channel, tag) in removed.iter().flat_map(|queue| &queue.consumers) {
                     if let Some(channel) = self.channel(*peer, *channel) {
                         channel.consumers.remove(tag);
                     }
-                    let cancel = basic::Cancel { consumer_tag: tag.as_str().into(), nowait: true };
-                    let cancel = AMQPClass::Basic(basic::AMQPMethod::Cancel(cancel));
-                    self.send_method(*peer, *channel, cancel);
+                    if self.peers.get(peer).is_some_and(|peer| peer.accepts_cancel) {
+                        let consumer_tag = tag.as_str().into();
+                        let cancel = basic::Cancel { consumer_tag, nowait: true };
+                        let cancel = AMQPClass::Basic(basic::AMQPMethod::Cancel(cancel));
+                        self.send_method(*peer, *channel, cancel);
+                    }
                 }
-                let message_count = removed.map_or(0, |queue| queue.ready.len()) as u32;
-                queue_reply(Q::DeleteOk(queue::DeleteOk { message_count }))
+                Ok(None)
             }
             other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
         }
@@ -195,6 +191,11 @@ impl State {
     fn basic_request(&mut self, id: u64, number: u16, method: basic::AMQPMethod) -> Reply {
         use basic::AMQPMethod as B;
         match method {
+            B::Publish(publish) if publish.immediate => Err(Refusal {
+                code: 540,
+                text: "NOT_IMPLEMENTED - immediate=true".to_owned(),
+                is_hard: true,
+            }),
             B::Publish(publish) => {
                 if let Some(channel) = self.channel(id, number) {
                     channel.incoming = Some(incoming(publish));
@@ -262,8 +263,7 @@ impl State {
     fn nack(&mut self, id: u64, number: u16, tag: u64, multiple: bool, requeue: bool) -> Reply {
         let taken = self.take_unacked(id, number, tag, multiple)?;
         let queues: Vec<String> = taken.iter().map(|unacked| unacked.queue.clone()).collect();
-        // In reverse, so that the oldest is first again.
-        for unacked in taken.into_iter().rev() {
+        for unacked in taken {
             self.reject(unacked, requeue);
         }
         queues.iter().for_each(|queue| self.deliver(queue));
