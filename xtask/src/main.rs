@@ -49,7 +49,7 @@ const COMMANDS: [Command; 16] = [
     ),
     (
         "suites [SUITE…]",
-        "runs h1spec and httpwg against the HTTP server, or `autobahn` or `celery` alone",
+        "runs h1spec and httpwg against the HTTP server, or `amqp`, `autobahn` or `celery` alone",
         suites::suites,
     ),
     (

@@ -7,9 +7,10 @@
 //! fails and is not listed is an error, and so is a suite of which pikake passes less than tokio.
 //! Cases whose outcome varies from run to run, on both servers, are listed as such and not counted.
 //!
-//! The suites `autobahn`, of WebSockets, and `celery`, of jobs, run only by their names: see their
-//! files.
+//! The suites `amqp`, of AMQP, `autobahn`, of WebSockets, and `celery`, of jobs, run only by their
+//! names: see their files.
 
+mod amqp;
 mod autobahn;
 mod celery;
 
@@ -84,6 +85,9 @@ const SUITES: [Suite; 2] = [
 ];
 
 pub(crate) fn suites(arguments: &[String]) -> Result {
+    if arguments == ["amqp"] {
+        return amqp::run();
+    }
     if arguments == ["autobahn"] {
         return autobahn::run();
     }

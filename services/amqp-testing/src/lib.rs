@@ -14,6 +14,8 @@
 //! Two differences from RabbitMQ do not matter to tests. The broker confirms each message at once
 //! and alone, and removes an expired message even if it is not at the head of its queue.
 //!
+//! `cargo xtask suites amqp` runs the tests of py-amqp and kombu against this broker and RabbitMQ.
+//!
 //! # Examples
 //!
 //! ```
