@@ -13,11 +13,13 @@ use crate::wire::signature::{self, CanvasSignature, Raw, raw};
 const MAP: &str = "celery.map";
 const STARMAP: &str = "celery.starmap";
 
-/// What the function of a job gives: see [`RunTask`](crate::RunTask).
 type Run = Result<LocalFuture<'static, Returned>, WrongArguments>;
 
-/// The built-in job of this name: the name, and the function.
-pub(crate) fn builtin(name: &str) -> Option<(&'static str, fn(&str, &str) -> Run)> {
+/// A name, and the function of a job: see [`RunTask`](crate::RunTask).
+type BuiltIn = (&'static str, fn(&str, &str) -> Run);
+
+/// The built-in job of this name.
+pub(crate) fn builtin(name: &str) -> Option<BuiltIn> {
     match name {
         COLLECT => Some((COLLECT, |args, kwargs| at_once(collect(args, kwargs)))),
         MAP => Some((MAP, |args, kwargs| at_once(map(MAP, args, kwargs, |item| Ok(vec![item]))))),
