@@ -197,23 +197,9 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Tells the broker that a member of a chord adds others, before their messages are published.
-    /// The call of a member that is repeated counts once. Brokers that count by
-    /// [`ChordMember::are_all`] do not need it.
-    fn grow_chord<'a>(
-        &'a self,
-        chord: &'a str,
-        member: &'a str,
-        by: u32,
-    ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        let _ = (chord, member, by);
-        Box::pin(async { Ok(()) })
-    }
-
-    /// Adds a member of a chord. Once [all members](ChordMember::are_all) are there, returns them
-    /// in their order: the caller then sends the job that follows them, calls
-    /// [`end_chord`](Self::end_chord), and drops the value. A caller that has to give up drops it
-    /// earlier.
+    /// Adds a member of a chord. Once all members are there, returns them in their order: the
+    /// caller then sends the job that follows them, calls [`end_chord`](Self::end_chord), and drops
+    /// the value. A caller that has to give up drops it earlier.
     ///
     /// A member that is added again counts once. Two calls may both return all members, if a caller
     /// was lost in between.

@@ -29,9 +29,6 @@ pub(crate) enum Action {
     Store(Box<Message>, Rc<Outcome>),
     /// Tell the broker how many members a chord has.
     BeginChord(String, u32),
-    /// Tell the broker how many members a member adds to its chord: the chord, that member's id,
-    /// and their number.
-    GrowChord(String, String, u32),
     /// Add a member to its chord.
     Join(Box<Joining>),
     /// Forget a chord, and no longer keep its members from others.

@@ -95,27 +95,24 @@ pub struct ChordMember {
     pub id: String,
     /// The final outcome of that job.
     pub outcome: Outcome,
-    /// How many members this one has added to the chord.
-    pub adds: u32,
-    /// Whether another member has added this one, so that the size does not count it.
-    pub is_added: bool,
+    /// Whether its value is a list of values, each of which counts as that of a member.
+    pub is_list: bool,
     /// How often the member may have run before: if it may, so may the job after the members.
     pub resent: u32,
 }
 
 impl ChordMember {
-    /// A member that the size counts, and that has added none.
+    /// A member with one value.
     pub fn new(chord: String, size: u32, index: u64, id: String, outcome: Outcome) -> Self {
-        Self { chord, size, index, id, outcome, adds: 0, is_added: false, resent: 0 }
+        Self { chord, size, index, id, outcome, is_list: false, resent: 0 }
     }
 
-    /// Whether these are all members of a chord of this size: those that the size counts, and those
-    /// that they have added.
-    pub fn are_all(size: u32, members: &[Self]) -> bool {
-        let added = members.iter().filter(|member| member.is_added).count() as u64;
-        let counted = members.len() as u64 - added;
-        let adds: u64 = members.iter().map(|member| u64::from(member.adds)).sum();
-        counted >= u64::from(size) && added >= adds
+    /// The values of the member: one, unless it is a list.
+    pub fn values(&self) -> &[Value] {
+        match &self.outcome.result {
+            Value::Array(values) if self.is_list => values,
+            value => std::slice::from_ref(value),
+        }
     }
 }
 

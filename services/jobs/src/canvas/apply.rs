@@ -26,8 +26,9 @@ const MOST_BYTES: usize = 256 << 20;
 /// number in Redis alone.
 pub(crate) const CHORD_SIZE: &str = "pikake_chord_size";
 
-/// The option of a chord's body that says that another member has added this one. Our own.
-pub(crate) const CHORD_ADDED: &str = "pikake_chord_added";
+/// The option of a chord's body that says that this member has the values of those that another one
+/// has added, and that one's. Our own.
+pub(crate) const CHORD_LIST: &str = "pikake_chord_list";
 
 /// An option that changes where a job goes, and that cannot be followed here.
 const EXCHANGE: &str = "exchange";

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::canvas::apply::{Applying, CHORD_ADDED, CHORD_SIZE, Given, size_of};
-use crate::canvas::{Action, Joining};
+use crate::canvas::apply::{Applying, CHORD_LIST, CHORD_SIZE, Given, size_of};
+use crate::canvas::{Action, COLLECT, Joining};
 use crate::message::{AllMembers, ChordMember, Message, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
 use crate::wire::ids;
@@ -37,8 +37,8 @@ pub(crate) struct Ended<'a> {
     pub(crate) message: &'a Message,
     /// How often the message was delivered before.
     pub(crate) attempt: u32,
-    /// How many members the job has added to its chord.
-    pub(crate) adds: u32,
+    /// Whether another job joins the chord in the place of this one.
+    pub(crate) joins_later: bool,
     pub(crate) origin: &'a str,
     pub(crate) arity: Arity<'a>,
 }
@@ -155,37 +155,41 @@ impl Embed {
         Ok(applying.actions)
     }
 
-    /// Workflows that become members of the job's chord.
+    /// Workflows that become members of the job's chord: a chord of their own, whose body joins in
+    /// the place of the job, with its value and theirs.
     pub(crate) fn add_members(
         &self,
         ended: &Ended<'_>,
-        members: Vec<CanvasSignature>,
+        value: &Value,
+        members: &[CanvasSignature],
+        queue: &str,
     ) -> Result<Vec<Action>, Refused> {
-        let (Some(body), Some((chord, index))) = (&self.chord, ended.group()) else {
+        let (Some(outer), Some((chord, index))) = (&self.chord, ended.group()) else {
             return Err(Refused::new("the job is in no chord"));
         };
-        let mut body = CanvasSignature::read(body)?;
-        body.set(CHORD_ADDED, &true);
-        let (body, id) = (raw(&body), ended.id().to_owned());
-        let count = u32::try_from(members.len())
-            .map_err(|_| Refused::new("more members than a chord can have"))?;
-        let seed = format!("members of {id}: {}", raw(&members).get());
+        let mut outer = CanvasSignature::read(outer)?;
+        outer.set(CHORD_LIST, &ended.id());
+        let mut body = CanvasSignature::new(COLLECT);
+        body.args = vec![raw(value)];
+        body.set("task_id", &ids::derived(&format!("values of {}", ended.id()), 0));
+        body.set("queue", &queue);
+        body.set("ignore_result", &true);
+        let parts = [("header", raw(&members)), ("body", raw(&body))];
+        let members = CanvasSignature::of_kind(Kind::Chord, parts);
+        let seed = format!("members of {}: {}", ended.id(), raw(&members).get());
         let mut applying = Applying::new(seed, ended.origin);
-        applying.actions.push(Action::GrowChord(chord.clone(), id, count));
-        for member in members {
-            let (chord, group) = (Some(body.clone()), Some((chord.clone(), index)));
-            applying.apply(member, Given { chord, group, ..ended.given() })?;
-        }
+        let (chord, group) = (Some(raw(&outer)), Some((chord, index)));
+        applying.apply(members, Given { chord, group, ..ended.given() })?;
         Ok(applying.actions)
     }
 
     /// The member that joins its chord after its outcome is stored.
     fn join(&self, ended: &Ended<'_>, outcome: &Outcome) -> Option<Action> {
-        let body = self.chord.clone()?;
+        let body = self.chord.clone().filter(|_| !ended.joins_later)?;
         let (chord, index) = ended.group()?;
         let member = member_of(&body, chord, index, ended.id().to_owned(), outcome)?;
         let headers = ended.headers();
-        let member = ChordMember { adds: ended.adds, resent: ended.resent(), ..member };
+        let member = ChordMember { resent: ended.resent(), ..member };
         Some(Action::Join(Box::new(Joining { member, body, headers })))
     }
 
@@ -298,9 +302,18 @@ fn member_of(
 ) -> Option<ChordMember> {
     let body = CanvasSignature::read(body).ok()?;
     let size = body.option(CHORD_SIZE).ok()?.unwrap_or_default();
-    let is_added = body.option(CHORD_ADDED).ok()?.unwrap_or_default();
-    let member = ChordMember::new(chord, size, index, id, outcome.clone());
-    Some(ChordMember { is_added, ..member })
+    let mut member = ChordMember::new(chord, size, index, id, outcome.clone());
+    // The body of the chord of added members: their values, and that of the job that has added them.
+    if let Some(id) = body.option(CHORD_LIST).ok()? {
+        member.id = id;
+        if let (OutcomeState::Success, Value::Array(parts)) = (outcome.state, &outcome.result) {
+            if let [Value::Array(values), own] = parts.as_slice() {
+                member.is_list = true;
+                member.outcome.result = std::iter::once(own).chain(values).cloned().collect();
+            }
+        }
+    }
+    Some(member)
 }
 
 /// Changes the last job of a signature, whose end is that of the whole.
@@ -424,8 +437,8 @@ pub(crate) fn complete(
     let applied = match (CanvasSignature::read(&joining.body), failed) {
         (Ok(mut body), None) => {
             body.options.remove(CHORD_SIZE);
-            body.options.remove(CHORD_ADDED);
-            let values: Vec<_> = members.iter().map(|member| &member.outcome.result).collect();
+            body.options.remove(CHORD_LIST);
+            let values: Vec<_> = members.iter().flat_map(ChordMember::values).collect();
             let (args, parent_id) = (vec![raw(&values)], Some(member.id.clone()));
             let mut headers = joining.headers.clone();
             let resent = members.iter().map(|member| member.resent).max();

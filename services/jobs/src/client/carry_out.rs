@@ -41,14 +41,6 @@ pub(crate) async fn carry_out(
                     return Err(error);
                 }
             }
-            Action::GrowChord(chord, member, by) => {
-                if let Err(error) = broker.grow_chord(&chord, &member, by).await {
-                    if is_worth_a_retry(&error) {
-                        actions.push_front(Action::GrowChord(chord, member, by));
-                    }
-                    return Err(error);
-                }
-            }
             // Of a chord that Celery counts elsewhere.
             Action::Join(joining) if joining.member.size == 0 && !broker.shares_chords() => {}
             Action::Join(joining) => match broker.join_chord(&joining.member).await {

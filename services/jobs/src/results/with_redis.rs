@@ -89,15 +89,6 @@ impl Broker for WithRedis {
         Box::pin(self.results.begin_chord(chord, size))
     }
 
-    fn grow_chord<'a>(
-        &'a self,
-        chord: &'a str,
-        member: &'a str,
-        by: u32,
-    ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        Box::pin(self.results.grow_chord(chord, member, by))
-    }
-
     fn join_chord<'a>(
         &'a self,
         member: &'a ChordMember,

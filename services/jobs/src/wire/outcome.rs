@@ -60,9 +60,7 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_id: Option<&'a str>,
     #[serde(skip_serializing_if = "is_default")]
-    pikake_adds: u32,
-    #[serde(skip_serializing_if = "is_default")]
-    pikake_is_added: bool,
+    pikake_is_list: bool,
     #[serde(skip_serializing_if = "is_default")]
     pikake_resent: u32,
 }
@@ -80,9 +78,7 @@ struct Read {
     #[serde(default)]
     traceback: Option<String>,
     #[serde(default)]
-    pikake_adds: u32,
-    #[serde(default)]
-    pikake_is_added: bool,
+    pikake_is_list: bool,
     #[serde(default)]
     pikake_resent: u32,
 }
@@ -134,8 +130,7 @@ impl Outcome {
             task_id: job,
             group_id: None,
             parent_id: None,
-            pikake_adds: 0,
-            pikake_is_added: false,
+            pikake_is_list: false,
             pikake_resent: 0,
         }
     }
@@ -169,23 +164,16 @@ impl ChordMember {
     /// The member's outcome as JSON, with what the chord needs of the member besides.
     pub(crate) fn to_meta(&self, now: SystemTime) -> Vec<u8> {
         let written = self.outcome.written(&self.id, now);
-        Written {
-            pikake_adds: self.adds,
-            pikake_is_added: self.is_added,
-            pikake_resent: self.resent,
-            ..written
-        }
-        .to_json()
+        Written { pikake_is_list: self.is_list, pikake_resent: self.resent, ..written }.to_json()
     }
 
     /// Another member of the same chord, read from the JSON of [`to_meta`](Self::to_meta).
     pub(crate) fn other(&self, index: u64, meta: &[u8]) -> Result<Self, serde_json::Error> {
         let read: Read = serde_json::from_slice(meta)?;
-        let (adds, is_added) = (read.pikake_adds, read.pikake_is_added);
-        let resent = read.pikake_resent;
+        let (is_list, resent) = (read.pikake_is_list, read.pikake_resent);
         let (JobId(id), outcome) = read.into_outcome();
         let member = Self::new(self.chord.clone(), self.size, index, id, outcome);
-        Ok(Self { adds, is_added, resent, ..member })
+        Ok(Self { is_list, resent, ..member })
     }
 }
 

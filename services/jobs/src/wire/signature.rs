@@ -164,6 +164,31 @@ impl CanvasSignature {
         texts.iter().map(|text| Self::read(text)).collect()
     }
 
+    /// Sets the queue of each job in it that names none.
+    pub(crate) fn set_queues(&mut self, queue: &dyn Fn(&str) -> String) -> Result<(), Refused> {
+        let is_job = self.kind()? == Kind::Job;
+        if is_job && self.raw_option("queue").is_none() {
+            self.set("queue", &queue(&self.task));
+        }
+        let is_part = |name: &str| !is_job && matches!(name, "tasks" | "header" | "body");
+        let parts = self.kwargs.iter_mut().filter(|(name, _)| is_part(name));
+        let options = self.options.iter_mut();
+        let links = options.filter(|(name, _)| matches!(&***name, "link" | "link_error"));
+        for (_, text) in parts.chain(links) {
+            let mut all = Vec::new();
+            for text in list(text).unwrap_or_default() {
+                let mut part = Self::read(&text)?;
+                part.set_queues(queue)?;
+                all.push(part);
+            }
+            *text = match all.as_slice() {
+                [one] if !text.get().starts_with('[') => raw(one),
+                all => raw(&all),
+            };
+        }
+        Ok(())
+    }
+
     pub(crate) fn task_id(&self) -> Result<Option<String>, Refused> {
         self.option("task_id")
     }

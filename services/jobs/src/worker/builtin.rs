@@ -35,14 +35,13 @@ fn at_once(returned: Result<Returned, WrongArguments>) -> Run {
     Ok(Box::pin(async { returned }))
 }
 
-/// The value of the group before it, at index 0 of the arguments.
+/// Its arguments by position, or the one at an index.
 fn collect(args: &str, kwargs: &str) -> Result<Returned, WrongArguments> {
-    let parameters = ["values", "index"];
-    let (values, index): (Value, Option<usize>) =
-        read_arguments(COLLECT, &parameters, args, kwargs)?;
+    let (index,): (Option<usize>,) = read_arguments(COLLECT, &["index"], "[]", kwargs)?;
+    let (mut all,): (Vec<Value>,) = read_arguments(COLLECT, &["args"], &format!("[{args}]"), "{}")?;
     Ok(match index {
-        Some(0) => Ok(values.into()),
-        None => Ok(json!([values]).into()),
+        None => Ok(Value::from(all).into()),
+        Some(index) if index < all.len() => Ok(all.swap_remove(index).into()),
         Some(_) => Err(Failure::new("IndexError", "builtins", "tuple index out of range")),
     })
 }

@@ -22,20 +22,20 @@ pub(crate) struct Follow<'a> {
     pub(crate) message: &'a Message,
     /// How often the message was delivered before.
     pub(crate) attempt: u32,
-    /// How many members the job has added to its chord.
-    pub(crate) adds: u32,
+    /// Whether another job joins the chord in the place of this one.
+    pub(crate) joins_later: bool,
 }
 
 impl<'a> Follow<'a> {
-    /// A job that was delivered once, if at all, and has added no members.
+    /// A job that was delivered once, if at all, and joins its chord itself.
     pub(crate) fn first(app: &'a App, message: &'a Message) -> Self {
-        Self { app, message, attempt: 0, adds: 0 }
+        Self { app, message, attempt: 0, joins_later: false }
     }
 
     fn ended<T>(&self, plan: impl FnOnce(&Ended<'_>) -> T) -> T {
-        let Self { app, message, attempt, adds } = *self;
+        let Self { app, message, attempt, joins_later } = *self;
         let arity = |name: &str| app.arity(name);
-        plan(&Ended { message, attempt, adds, origin: app.origin(), arity: &arity })
+        plan(&Ended { message, attempt, joins_later, origin: app.origin(), arity: &arity })
     }
 
     fn embed(&self) -> Box<Embed> {
@@ -48,16 +48,25 @@ impl<'a> Follow<'a> {
     }
 
     /// A workflow in the place of a job that has returned it.
-    pub(crate) fn in_place(&self, workflow: CanvasSignature) -> Result<VecDeque<Action>, Refused> {
+    pub(crate) fn in_place(
+        &self,
+        mut workflow: CanvasSignature,
+    ) -> Result<VecDeque<Action>, Refused> {
+        workflow.set_queues(&|job| self.app.queue_of(job))?;
         self.ended(|ended| self.embed().replace(ended, workflow)).map(Into::into)
     }
 
     /// Members that a job adds to its chord, before its outcome is stored.
     pub(crate) fn added_members(
         &self,
-        members: Vec<CanvasSignature>,
+        value: &Value,
+        mut members: Vec<CanvasSignature>,
+        queue: &str,
     ) -> Result<VecDeque<Action>, Refused> {
-        self.ended(|ended| self.embed().add_members(ended, members)).map(Into::into)
+        for member in &mut members {
+            member.set_queues(&|job| self.app.queue_of(job))?;
+        }
+        self.ended(|ended| self.embed().add_members(ended, value, &members, queue)).map(Into::into)
     }
 
     /// What follows from any end, after its outcome is stored.

@@ -92,7 +92,7 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
         has_permit: Cell::new(true),
         // Of a message that is not read yet.
         has_followers: Cell::new(true),
-        adds: Cell::new(0),
+        joins_later: Cell::new(false),
     };
     let task = task.spawn(run.go());
     worker.running.set_task(key, task.task_ref());
@@ -120,8 +120,8 @@ pub(crate) struct Run {
     pub(crate) has_permit: Cell<bool>,
     /// Whether something may follow from the job's end.
     pub(crate) has_followers: Cell<bool>,
-    /// How many members the job has added to its chord.
-    pub(crate) adds: Cell<u32>,
+    /// Whether another job joins the chord in the place of this one.
+    pub(crate) joins_later: Cell<bool>,
 }
 
 impl Run {

@@ -332,10 +332,9 @@ impl Run {
         outcome: Outcome,
         members: Vec<CanvasSignature>,
     ) {
-        let Some(follow) = self.follow() else { return };
-        let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
-        let planned = follow.added_members(members);
-        self.adds.set(if planned.is_ok() { count } else { 0 });
+        let Some((follow, delivery)) = self.follow().zip(self.delivery.as_ref()) else { return };
+        let planned = follow.added_members(&outcome.result, members, &delivery.queue);
+        self.joins_later.set(planned.is_ok());
         if self.send(receipt, planned, Sent::Members).await {
             self.end(receipt, outcome, DONE).await;
         }
@@ -394,8 +393,8 @@ impl Run {
     /// The job as its followers need it; `None` once its message is settled.
     fn follow(&self) -> Option<Follow<'_>> {
         let delivery = self.delivery.as_ref()?;
-        let (attempt, adds) = (delivery.attempt, self.adds.get());
-        Some(Follow { app: &self.worker.app, message: &delivery.message, attempt, adds })
+        let (attempt, joins_later) = (delivery.attempt, self.joins_later.get());
+        Some(Follow { app: &self.worker.app, message: &delivery.message, attempt, joins_later })
     }
 
     /// What follows from an outcome that is stored.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use pikake_jobs::{Broker, ChordMember, JobId, Outcome, OutcomeState};
 use pikake_traps::{spawn, timeout_after};
+use serde_json::Value;
 
 use crate::help::*;
 use crate::place::Place;
@@ -54,28 +55,21 @@ pub(crate) async fn members_count_once(place: &dyn Place) {
     third.end_chord("a").await.unwrap();
 }
 
-/// A member that has been added does not count for one that is missing, whichever comes first.
-pub(crate) async fn members_are_added(place: &dyn Place) {
+/// A member with a list of values has all of them in its place.
+pub(crate) async fn lists_of_values(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
-    let added = |id: &str| {
-        let mut added = member("a", 2, 0);
-        added.is_added = true;
-        added.id = id.to_owned();
-        added
-    };
-    let mut adding = member("a", 2, 0);
-    adding.adds = 2;
-    one.begin_chord("a", 2).await.unwrap();
+    let mut list = member("a", 3, 1);
+    list.is_list = true;
+    list.outcome = Outcome::success((0..12).collect::<Vec<u32>>().into());
+    one.begin_chord("a", 3).await.unwrap();
+    assert_eq!(join(&one, &list).await, None);
     // As a second run of the job does.
-    for broker in [&one, &other] {
-        broker.grow_chord("a", &adding.id, adding.adds).await.unwrap();
-    }
-    assert_eq!(join(&one, &added("job x")).await, None);
-    assert_eq!(join(&other, &member("a", 2, 1)).await, None);
-    assert_eq!(join(&one, &added("job y")).await, None);
-    let all = join(&other, &adding).await.expect("all are there");
-    let ids: Vec<_> = all.iter().map(|member| &*member.id).collect();
-    assert_eq!(ids, ["job 0", "job x", "job y", "job 1"]);
+    assert_eq!(join(&other, &list).await, None);
+    assert_eq!(join(&other, &member("a", 3, 2)).await, None);
+    let all = join(&other, &member("a", 3, 0)).await.expect("all are there");
+    let values: Vec<_> =
+        all.iter().flat_map(ChordMember::values).filter_map(Value::as_u64).collect();
+    assert_eq!(values, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 2]);
     one.end_chord("a").await.unwrap();
 }
 

@@ -74,7 +74,7 @@ macro_rules! broker {
                 chords::whole_with_its_last_member,
                 chords::members_count_once,
                 chords::many_join_at_once,
-                chords::members_are_added,
+                chords::lists_of_values,
                 chords::outcome_of_a_job_that_another_sends,
                 unique::one_of_two_has_the_lock,
                 unique::one_of_many_has_the_lock,

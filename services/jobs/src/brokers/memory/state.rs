@@ -449,11 +449,8 @@ impl StoreState {
         chord.since = now;
         let key = (member.index, member.id.clone());
         chord.members.entry(key).or_insert_with(|| member.clone());
-        if chord.members.len() < member.size as usize {
-            return None;
-        }
-        let members: Vec<_> = chord.members.values().cloned().collect();
-        ChordMember::are_all(member.size, &members).then_some(members)
+        let is_whole = chord.members.len() >= member.size as usize;
+        is_whole.then(|| chord.members.values().cloned().collect())
     }
 
     pub(crate) fn end_chord(&mut self, chord: &str) {

@@ -157,12 +157,9 @@ pub(crate) async fn join(
             Err(error) => Err(error),
         };
         match members {
-            Ok(Some(members)) if ChordMember::are_all(member.size, &members) => {
+            Ok(Some(members)) if members.len() as u64 >= size => {
                 return Ok(Some(AllMembers::held(members, taking)));
             }
-            // Members that others have added are missing. A member that has come meanwhile counts
-            // again, since there was a consumer.
-            Ok(Some(members)) if members.len() as u64 >= size => return Ok(None),
             Ok(_) => {}
             // Another member has ended the chord.
             Err(error) if is_deleted(&error) => return Ok(None),

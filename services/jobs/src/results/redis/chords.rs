@@ -5,7 +5,7 @@
 //! | key | has |
 //! | --- | --- |
 //! | `.j` | the ends of the members, by their places: `[1, id, state, result]` each |
-//! | `.d` | the members that have ended, and those that have added others, so that none counts twice |
+//! | `.d` | the members that have ended, so that none counts twice |
 //! | `.s`, `.t` | how many members there are: a number, and one to add |
 //! | `.c` | the claim of the worker that sends the job after the members; `done` once it is sent |
 //! | none | the shape of the members' values, if there are groups among the members |
@@ -41,9 +41,13 @@ const MOST_BYTES: &str = "268435456";
 /// member's. In their place, [`CLAIMED`] or [`LARGE`].
 const JOIN: &str = "
 local ends, ended, size, more, claim = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local member, entry, place, lifetime, token, lease, known, most, bytes = unpack(ARGV)
+local member, place, lifetime, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local lease, known, most, bytes = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 if redis.call('GET', claim) == 'done' then return false end
-if redis.call('SADD', ended, member) == 1 then redis.call('ZADD', ends, place, entry) end
+if redis.call('SADD', ended, member) == 1 then
+    for at = 9, #ARGV do redis.call('ZADD', ends, place, ARGV[at]) end
+    if #ARGV > 9 then redis.call('INCRBY', more, #ARGV - 9) end
+end
 if known ~= '0' then redis.call('SET', size, known, 'NX') end
 if lifetime ~= '0' then
     for at = 1, 4 do redis.call('EXPIRE', KEYS[at], lifetime) end
@@ -62,15 +66,6 @@ local all, total = redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES'), 0
 for at = 1, #all, 2 do total = total + #all[at] end
 if total > tonumber(bytes) then return redis.status_reply('large') end
 return all
-";
-/// Counts members that another one adds, once for that one.
-const GROW: &str = "
-local more, ended = KEYS[1], KEYS[2]
-local member, by, lifetime = unpack(ARGV)
-if redis.call('SADD', ended, member) == 1 then redis.call('INCRBY', more, by) end
-if lifetime ~= '0' then
-    for at = 1, 2 do redis.call('EXPIRE', KEYS[at], lifetime) end
-end
 ";
 /// All members are there, and another member has the claim. Its worker may be lost, and then nobody
 /// ends the chord.
@@ -104,12 +99,13 @@ impl RedisResults {
         member: &ChordMember,
     ) -> Result<Option<Vec<ChordMember>>, BrokerError> {
         let keys = [".j", ".d", ".s", ".t", ".c"].map(|part| key_of(&member.chord, part));
-        let (name, entry) = (format!("{}:{}", member.id, member.index), entry_of(member));
+        let (name, entries) = (format!("{}:{}", member.id, member.index), entries_of(member));
         let token = ids::derived(&format!("{} {name}", member.chord), member.index);
         let (place, size) = (member.index.to_string(), member.size.to_string());
         let lifetime = self.lifetime();
         let limits = [CLAIM_SECONDS, &*size, MOST_MEMBERS, MOST_BYTES];
-        let arguments = [&*name, &*entry, &*place, &*lifetime, &*token].into_iter().chain(limits);
+        let arguments = [&*name, &*place, &*lifetime, &*token].into_iter().chain(limits);
+        let arguments = arguments.chain(entries.iter().map(String::as_str));
         let mut command: Vec<&[u8]> = vec![b"EVAL", JOIN.as_bytes(), b"5"];
         command.extend(keys.iter().map(Vec::as_slice));
         command.extend(arguments.map(str::as_bytes));
@@ -138,22 +134,6 @@ impl RedisResults {
         }
     }
 
-    /// Counts members that a member adds, before they are sent. Celery counts them so, too.
-    pub(crate) async fn grow_chord(
-        &self,
-        chord: &str,
-        member: &str,
-        by: u32,
-    ) -> Result<(), BrokerError> {
-        let [more, ended] = [".t", ".d"].map(|part| key_of(chord, part));
-        // Not the name of a member that has ended.
-        let (name, by, lifetime) = (format!("{member} adds"), by.to_string(), self.lifetime());
-        let arguments = [&*name, &*by, &*lifetime].map(str::as_bytes);
-        let mut command: Vec<&[u8]> = vec![b"EVAL", GROW.as_bytes(), b"2", &more, &ended];
-        command.extend(arguments);
-        self.ask(&[&command]).await.map(drop)
-    }
-
     /// Removes a chord, whose following job was sent.
     pub(crate) async fn end_chord(&self, chord: &str) -> Result<(), BrokerError> {
         let [ends, ended, size, more, claim] =
@@ -177,13 +157,23 @@ fn unreadable(chord: &str) -> BrokerError {
     BrokerError::ResultsRefused(format!("the members of chord `{chord}` in Redis cannot be read"))
 }
 
-/// The end of a member, as Celery writes it.
-fn entry_of(member: &ChordMember) -> String {
-    let mut result = member.outcome.result.clone();
-    if let (Value::Object(error), Some(text)) = (&mut result, &member.outcome.traceback) {
-        error.insert(TRACEBACK.to_owned(), text.as_str().into());
-    }
-    json!([1, member.id, member.outcome.state.as_str(), result]).to_string()
+/// The ends of a member, as Celery writes them: one, or one for each value of its list. Those of one
+/// place are in the order of their texts, so those of a list have numbers of one length.
+fn entries_of(member: &ChordMember) -> Vec<String> {
+    let state = member.outcome.state.as_str();
+    let values = member.values().iter().zip(0_u32..);
+    let entry = |(value, number): (&Value, u32)| {
+        let mut result = value.clone();
+        if let (Value::Object(error), Some(text)) = (&mut result, &member.outcome.traceback) {
+            error.insert(TRACEBACK.to_owned(), text.as_str().into());
+        }
+        let id = match member.is_list {
+            true => format!("{}:{number:010}", member.id),
+            false => member.id.clone(),
+        };
+        json!([1, id, state, result]).to_string()
+    };
+    values.map(entry).collect()
 }
 
 fn read_entry(entry: &[u8], place: &[u8], member: &ChordMember) -> Option<ChordMember> {
