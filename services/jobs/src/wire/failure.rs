@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::message::{Outcome, OutcomeState};
 
 /// The failure of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
     /// The type of the error.
@@ -35,7 +36,7 @@ impl Failure {
     }
 
     /// The failure with the arguments of a Python exception: a Celery caller's exception has them
-    /// as its `args`, in place of the message. A job marked `process` has the message alone.
+    /// as its `args`, in place of the message.
     ///
     /// # Examples
     ///

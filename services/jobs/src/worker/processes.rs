@@ -27,7 +27,6 @@ use pikake_traps::{Interrupted, TimedOut, shield, sleep, timeout_after};
 use crate::client::app::App;
 use crate::completion::Returned;
 use crate::current::CurrentJob;
-use crate::wire::failure::Failure;
 use crate::wire::request::Request;
 use crate::worker::processes::child::VARIABLE;
 use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
@@ -172,11 +171,7 @@ impl Processes {
 fn ran(done: Done) -> Ran {
     match done.what {
         What::Returned(completion) => Ran::Returned(Ok(completion), done.retry_in),
-        What::Failed { kind, module, message, traceback } => {
-            let mut failed = Failure::new(kind, module, message);
-            failed.traceback = traceback;
-            Ran::Returned(Err(failed), done.retry_in)
-        }
+        What::Failed(failed) => Ran::Returned(Err(failed), done.retry_in),
         What::Panicked(panic) => Ran::Panicked(panic),
         What::WrongArguments(why) => Ran::WrongArguments(why),
     }

@@ -10,7 +10,9 @@ use std::process::{Command, id};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pikake_jobs::{App, Broker, JobError, MemoryStore, ShutdownHandle, Workflow, current_job};
+use pikake_jobs::{
+    App, Broker, Failure, JobError, MemoryStore, ShutdownHandle, Workflow, current_job,
+};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_sync::Promise;
@@ -43,11 +45,13 @@ fn whoami() -> (u32, String, String) {
 }
 
 #[job(crate = pikake_jobs, process, retries = 1, backoff(first = "10ms", cap = "10ms"))]
-fn fails(with_panic: bool) -> Result<(), String> {
+fn fails(with_panic: bool) -> Result<(), Failure> {
     if with_panic {
         panic!("a bug");
     }
-    Err(format!("try {}", current_job().retries()))
+    let retries = current_job().retries();
+    let failure = Failure::new("Broken", "tests", format!("try {retries}"));
+    Err(failure.with_arguments(["try".into(), retries.into()]))
 }
 
 /// Kills its own process, for the first so many times.
@@ -189,7 +193,9 @@ fn values_and_failures() {
             "it is used again"
         );
         match fails::delay(false).await.unwrap().wait().await {
-            Err(JobError::Failed(failure)) => assert_eq!(failure.message, "try 1"),
+            Err(JobError::Failed(failure)) => {
+                assert_eq!(failure.to_string(), r#"Broken: "try", 1"#);
+            }
             other => panic!("{other:?}"),
         }
         match fails::delay(true).await.unwrap().wait().await {

@@ -145,12 +145,7 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
         fence(Current::Job(current.clone()), || read(&work.args, &work.kwargs).map(|run| run()));
     let what = match ran {
         Ok(Ok(Ok(completion))) => What::Returned(completion),
-        Ok(Ok(Err(failed))) => What::Failed {
-            kind: failed.kind,
-            module: failed.module,
-            message: failed.message,
-            traceback: failed.traceback,
-        },
+        Ok(Ok(Err(failed))) => What::Failed(failed),
         Ok(Err(wrong)) => What::WrongArguments(wrong.to_string()),
         Err(panic) => What::Panicked(panic),
     };

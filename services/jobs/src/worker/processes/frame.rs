@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::completion::Completion;
 use crate::current::Sent;
+use crate::wire::failure::Failure;
 
 /// A job for a process. No frame of ours is longer; a longer one means that somebody else writes
 /// there.
@@ -47,7 +48,7 @@ pub(crate) struct Done {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum What {
     Returned(Completion),
-    Failed { kind: String, module: String, message: String, traceback: Option<String> },
+    Failed(Failure),
     Panicked(String),
     WrongArguments(String),
 }
