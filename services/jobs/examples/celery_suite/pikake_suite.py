@@ -38,6 +38,8 @@ def start_worker(app, **_):
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the worker does not answer; its status is {process.poll()}")
         yield process
+        if process.poll() is not None:
+            raise RuntimeError(f"the worker has ended before the tests: {process.poll()}")
     finally:
         process.terminate()
         process.wait()
