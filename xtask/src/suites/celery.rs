@@ -60,7 +60,7 @@ const VARIES: &str = "varies: ";
 enum Outcome {
     Passed,
     Failed,
-    /// By the tests themselves, also if a failure is expected.
+    /// By the tests themselves.
     Skipped,
     NotApplicable,
     NotRun,

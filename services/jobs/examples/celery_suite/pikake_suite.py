@@ -1,7 +1,8 @@
 """A plugin of pytest for Celery's integration tests.
 
 PIKAKE_CASES is a file that gets a line for each case: its name, a tab, and `passed`, `failed` or
-`skipped`. A case passes if it does in one of its tries; the last line is `end`.
+`skipped`. A case passes if it does in one of its tries, also if its authors expect a failure. A
+later line of a case replaces an earlier one; the last line is `end`.
 
 PIKAKE_LEFT_OUT has the cases that are not run, a line each; a `*` at the end stands for any text.
 
@@ -68,6 +69,10 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_logreport(report):
     if report.outcome == "rerun":
         outcomes.clear()
+    elif hasattr(report, "wasxfail"):
+        outcomes.add("passed" if report.passed else "failed")
+    elif str(report.longrepr).startswith("[XPASS(strict)]"):
+        outcomes.add("passed")
     else:
         outcomes.add(report.outcome)
 
