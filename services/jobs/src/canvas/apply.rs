@@ -15,7 +15,7 @@ use crate::wire::task::{EMBED, TaskParts};
 use crate::wire::{ids, instant};
 
 /// How deep signatures may be nested: each level takes a part of the stack.
-const MAX_NESTING: u32 = 64;
+pub(crate) const MAX_NESTING: u32 = 64;
 
 /// How many bytes the parts of a workflow may get from what is around them: arguments, followers,
 /// and the body of their chord. A small message may ask for very large ones, since each of many
@@ -304,8 +304,15 @@ impl<'a> Applying<'a> {
             return self.chord(depth, CanvasSignature::of_kind(Kind::Chord, parts), given);
         }
         let id = self.id_of(&mut signature)?;
+        // As in Celery: the group's own errbacks replace those of its members.
+        let errbacks = signature.signatures("link_error")?;
+        let errback_bytes: usize = errbacks.iter().map(|errback| errback.get().len()).sum();
         let members = signature.members("tasks")?;
-        for (member, index) in members.into_iter().zip(0..) {
+        for (mut member, index) in members.into_iter().zip(0..) {
+            if !errbacks.is_empty() {
+                self.charge(errback_bytes)?;
+                member.set("link_error", &errbacks);
+            }
             let group = match (&given.chord, &given.group) {
                 (Some(_), Some((outer, _))) => outer.clone(),
                 _ => id.clone(),

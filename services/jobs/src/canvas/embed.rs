@@ -1,13 +1,13 @@
 //! The `embed` of a message: what follows from the end of its job.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::canvas::apply::{Applying, CHORD_LIST, CHORD_SIZE, Given, size_of};
+use crate::canvas::apply::{Applying, CHORD_LIST, CHORD_SIZE, Given, MAX_NESTING, size_of};
 use crate::canvas::{Action, COLLECT, Joining};
 use crate::message::{AllMembers, ChordMember, Message, Outcome, OutcomeState};
 use crate::wire::failure::Failure;
@@ -405,6 +405,48 @@ fn parts_of(signature: &CanvasSignature) -> Vec<CanvasSignature> {
     }
 }
 
+/// A job with the outcome of a chord's body that does not run, and what follows its failure.
+struct Unreached {
+    id: String,
+    job: String,
+    errbacks: Vec<CanvasSignature>,
+}
+
+impl Unreached {
+    /// Those of a chord's body: of a group, each member, which has the errbacks of the group, too.
+    fn of_body(body: &CanvasSignature) -> Vec<Self> {
+        if body.kind() != Ok(Kind::Group) {
+            return vec![Self::of(body)];
+        }
+        let members = body.members("tasks").unwrap_or_default();
+        let with_groups = |member: &CanvasSignature| {
+            let mut unreached = Self::of(member);
+            unreached.errbacks.extend(of(body, "link_error"));
+            let mut seen = BTreeSet::new();
+            // An errback that was linked to the group may be at its members, too.
+            unreached.errbacks.retain(|errback| seen.insert(raw(errback).get().to_owned()));
+            unreached
+        };
+        members.iter().map(with_groups).collect()
+    }
+
+    fn of(signature: &CanvasSignature) -> Self {
+        let (mut signature, mut errbacks) = (signature.clone(), of(signature, "link_error"));
+        // The outcome of a chord is that of its body.
+        for _ in 0..MAX_NESTING {
+            let body = match signature.kind() {
+                Ok(Kind::Chord) => signature.members("body").unwrap_or_default().into_iter().next(),
+                _ => None,
+            };
+            let Some(body) = body else { break };
+            errbacks.extend(of(&body, "link_error"));
+            signature = body;
+        }
+        let id = signature.task_id().ok().flatten().unwrap_or_default();
+        Self { id, job: signature.task, errbacks }
+    }
+}
+
 /// The readable signatures in an option.
 fn of(signature: &CanvasSignature, option: &str) -> Vec<CanvasSignature> {
     let texts = signature.signatures(option).unwrap_or_default();
@@ -454,13 +496,17 @@ pub(crate) fn complete(
         (Err(refused), _) => Err(refused),
     };
     if let Err(why) = applied {
-        let failure = Failure::new("ChordError", "celery.exceptions", why.to_string());
-        let outcome = failure.into_outcome();
+        let body = CanvasSignature::read(&joining.body).ok();
+        let is_group = body.as_ref().is_some_and(|body| body.kind() == Ok(Kind::Group));
+        // As in Celery: the jobs of a group fail with the error of the member.
+        let outcome = match failed.filter(|_| is_group) {
+            Some(failed) => Outcome { state: OutcomeState::Failure, ..failed.outcome.clone() },
+            None => Failure::new("ChordError", "celery.exceptions", why.to_string()).into_outcome(),
+        };
         applying.actions.clear();
-        if let Ok(body) = CanvasSignature::read(&joining.body) {
-            let id = body.task_id().ok().flatten().unwrap_or_default();
-            let request = [("id", &id), ("task", &body.task)];
-            for errback in of(&body, "link_error") {
+        for Unreached { id, job, errbacks } in body.iter().flat_map(Unreached::of_body) {
+            let request = [("id", &id), ("task", &job)];
+            for errback in errbacks {
                 let request = request.map(|(name, text)| (name.to_owned(), text.as_str().into()));
                 let args = errback_args(&id, request.into_iter(), &errback, &outcome, arity);
                 let headers = joining.headers.clone();

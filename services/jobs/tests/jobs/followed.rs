@@ -322,6 +322,56 @@ fn errbacks_of_a_chord_get_its_error() {
     });
 }
 
+/// A signature of Celery's canvas.
+fn canvas(kind: &str, kwargs: Value, options: Value) -> Value {
+    json!({
+        "task": format!("celery.{kind}"), "args": [], "kwargs": kwargs, "options": options,
+        "subtask_type": kind, "immutable": true,
+    })
+}
+
+/// What the errbacks have noted, after a workflow has followed a job.
+async fn noted_after(workflow: Value, jobs: &[&str]) -> (Vec<String>, Vec<Outcome>) {
+    let message = sent("tests.add", "a", json!([1, 2]), json!({ "callbacks": [workflow] }));
+    let (_, ended) = outcomes(message, jobs).await;
+    let mut noted = NOTED.take();
+    noted.sort();
+    (noted, ended)
+}
+
+#[test]
+fn jobs_of_a_group_fail_with_the_error_before_it() {
+    in_worlds(async || {
+        let note = |id: &str| signature("tests.note", json!([]), json!({ "task_id": id }));
+        let mut member = signature("tests.fails", json!(["no"]), json!({"task_id": "member"}));
+        member["immutable"] = true.into();
+        let own = json!({"task_id": "one", "link_error": [note("own"), note("both")]});
+        let chord = canvas("chord", json!({"header": [], "body": note("two")}), json!({}));
+        let jobs = [signature("tests.note", json!([]), own), chord];
+        let body = canvas("group", json!({ "tasks": jobs }), json!({"link_error": [note("both")]}));
+        let chord = canvas("chord", json!({"header": [member], "body": body}), json!({}));
+        let (noted, ended) = noted_after(chord, &["member", "one", "two"]).await;
+        assert_eq!(noted, [r#"both "one""#, r#"both "two""#, r#"own "one""#]);
+        for outcome in ended {
+            assert_eq!((outcome.state, message_of(&outcome)), (OutcomeState::Failure, "no"));
+        }
+    });
+}
+
+#[test]
+fn errbacks_of_a_group_replace_those_of_its_jobs() {
+    in_worlds(async || {
+        let note = |id: &str| signature("tests.note", json!([]), json!({ "task_id": id }));
+        let options = json!({"task_id": "fails", "link_error": [note("own")]});
+        let mut job = signature("tests.fails", json!(["no"]), options);
+        job["immutable"] = true.into();
+        let options = json!({"link_error": note("group")});
+        let (noted, _) =
+            noted_after(canvas("group", json!({ "tasks": [job] }), options), &[]).await;
+        assert_eq!(noted, [r#"group "fails""#]);
+    });
+}
+
 /// A built-in task of Celery's that is sent by none of its canvas: the failure says what does.
 #[test]
 fn celerys_chunks_are_refused_with_a_reason() {
