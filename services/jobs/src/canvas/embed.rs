@@ -131,25 +131,27 @@ impl Embed {
         let replacements = ended.count(REPLACEMENTS).saturating_add(1);
         // Another workflow of a second run has other ids, or the chords of both would be one.
         let seed = format!("{replacements} of {}: {}", ended.id(), raw(&workflow).get());
+        let seed = ids::derived(&seed, 0);
         let callbacks = self.callbacks.unwrap_or_default();
         change_last(&mut workflow, &|last| {
             last.set("task_id", &ended.id());
             if let Some(address) = &ended.message.reply_to {
                 last.set("reply_to", address);
             }
-            if let Some(is_ignored) = headers.get(IGNORE_RESULT) {
-                last.set(IGNORE_RESULT, is_ignored);
-            }
+            let is_ignored = headers.get(IGNORE_RESULT).and_then(Value::as_bool);
+            last.set(IGNORE_RESULT, &is_ignored.unwrap_or_default());
+            let mut own = last.option::<Map<String, Value>>("headers")?.unwrap_or_default();
+            own.insert(REPLACEMENTS.to_owned(), replacements.into());
+            last.set("headers", &own);
             last.link("link", callbacks.clone())
         })?;
         workflow.link("link_error", self.errbacks.unwrap_or_default())?;
-        let mut given = Given {
+        let given = Given {
             chain: self.chain.unwrap_or_default(),
             chord: self.chord,
             group: ended.group(),
             ..ended.given()
         };
-        given.headers.insert(REPLACEMENTS.to_owned(), replacements.into());
         let mut applying = Applying::new(seed, ended.origin);
         applying.apply(workflow, given)?;
         Ok(applying.actions)
@@ -176,7 +178,7 @@ impl Embed {
         body.set("ignore_result", &true);
         let parts = [("header", raw(&members)), ("body", raw(&body))];
         let members = CanvasSignature::of_kind(Kind::Chord, parts);
-        let seed = format!("members of {}: {}", ended.id(), raw(&members).get());
+        let seed = ids::derived(&format!("members of {}: {}", ended.id(), raw(&members).get()), 0);
         let mut applying = Applying::new(seed, ended.origin);
         let (chord, group) = (Some(raw(&outer)), Some((chord, index)));
         applying.apply(members, Given { chord, group, ..ended.given() })?;
@@ -201,7 +203,8 @@ impl Embed {
         if outcome.state == OutcomeState::Success {
             return actions;
         }
-        fail_all(ended.id(), self.chain.iter().flatten(), outcome, &mut actions);
+        let headers = ended.headers();
+        fail_all(ended.id(), self.chain.iter().flatten(), outcome, &headers, &mut actions);
         if outcome.state == OutcomeState::Failure {
             let mut applying = Applying::new(ended.id().to_owned(), ended.origin);
             for errback in self.errbacks.iter().flatten() {
@@ -238,10 +241,8 @@ impl Ended<'_> {
     fn headers(&self) -> Map<String, Value> {
         let own = &self.message.headers;
         let mut headers = traces(own);
-        for (name, count) in [(REPLACEMENTS, self.count(REPLACEMENTS)), (RESENT, self.resent())] {
-            if count > 0 {
-                headers.insert(name.to_owned(), count.into());
-            }
+        if self.resent() > 0 {
+            headers.insert(RESENT.to_owned(), self.resent().into());
         }
         headers
     }
@@ -341,6 +342,7 @@ fn fail_all<'a>(
     seed: &str,
     signatures: impl Iterator<Item = &'a Raw>,
     outcome: &Outcome,
+    headers: &Map<String, Value>,
     actions: &mut Vec<Action>,
 ) {
     let mut left: VecDeque<_> =
@@ -367,7 +369,7 @@ fn fail_all<'a>(
             nameless += 1;
             ids::derived(&format!("skipped {seed}"), nameless)
         });
-        actions.extend(join_of(&signature, id, outcome));
+        actions.extend(join_of(&signature, id, outcome, headers));
     }
 }
 
@@ -454,13 +456,19 @@ fn of(signature: &CanvasSignature, option: &str) -> Vec<CanvasSignature> {
 }
 
 /// How a job that does not run any more joins the chord whose member it is.
-fn join_of(signature: &CanvasSignature, id: String, outcome: &Outcome) -> Option<Action> {
+fn join_of(
+    signature: &CanvasSignature,
+    id: String,
+    outcome: &Outcome,
+    headers: &Map<String, Value>,
+) -> Option<Action> {
     let body = signature.raw_option("chord")?;
     let chord = signature.option("group_id").ok()??;
     let index = signature.option("group_index").ok()?.unwrap_or_default();
     let member = member_of(&body, chord, index, id, outcome)?;
-    // A failure: the body does not run.
-    let headers = Map::new();
+    let resent = headers.get(RESENT).and_then(Value::as_u64).unwrap_or_default();
+    let resent = u32::try_from(resent).unwrap_or(u32::MAX);
+    let (member, headers) = (ChordMember { resent, ..member }, headers.clone());
     Some(Action::Join(Box::new(Joining { member, body, headers })))
 }
 
@@ -476,17 +484,18 @@ pub(crate) fn complete(
     let member = &joining.member;
     let mut applying = Applying::new(format!("chord {}", member.chord), origin);
     let failed = members.iter().find(|member| member.outcome.state != OutcomeState::Success);
+    let mut headers = joining.headers.clone();
+    let resent = members.iter().map(|member| member.resent).max();
+    if let Some(resent) = resent.filter(|resent| *resent > 0) {
+        headers.insert(RESENT.to_owned(), resent.into());
+    }
     let applied = match (CanvasSignature::read(&joining.body), failed) {
         (Ok(mut body), None) => {
             body.options.remove(CHORD_SIZE);
             body.options.remove(CHORD_LIST);
             let values: Vec<_> = members.iter().flat_map(ChordMember::values).collect();
             let (args, parent_id) = (vec![raw(&values)], Some(member.id.clone()));
-            let mut headers = joining.headers.clone();
-            let resent = members.iter().map(|member| member.resent).max();
-            if let Some(resent) = resent.filter(|resent| *resent > 0) {
-                headers.insert(RESENT.to_owned(), resent.into());
-            }
+            let headers = headers.clone();
             applying.apply(body, Given { args, parent_id, headers, ..Given::default() })
         }
         (Ok(_), Some(failed)) => {
@@ -509,14 +518,15 @@ pub(crate) fn complete(
             for errback in errbacks {
                 let request = request.map(|(name, text)| (name.to_owned(), text.as_str().into()));
                 let args = errback_args(&id, request.into_iter(), &errback, &outcome, arity);
-                let headers = joining.headers.clone();
+                let headers = headers.clone();
                 let given = Given { args, headers, ..Given::default() };
                 if let Err(why) = applying.apply(errback, given) {
                     tracing::warn!(chord = member.chord, %why, "an errback is not called");
                 }
             }
         }
-        fail_all(&member.chord, [&joining.body].into_iter(), &outcome, &mut applying.actions);
+        let body = [&joining.body].into_iter();
+        fail_all(&member.chord, body, &outcome, &headers, &mut applying.actions);
     }
     applying.actions.push(Action::EndChord(member.chord.clone(), hold));
     applying.actions

@@ -140,8 +140,9 @@ async fn publish(
     let message = std::mem::take(&mut outgoing.message);
     match app.publish(broker, &queue, message, outgoing.not_before, None).await {
         Ok(_) => Ok(()),
-        Err(PublishError { message, cause, .. }) => {
+        Err(PublishError { message, cause, is_uncertain, .. }) => {
             outgoing.message = *message;
+            outgoing.message.count_resent(is_uncertain.into());
             let error = match cause {
                 PublishFailure::Broker(error) => error,
                 blocked @ PublishFailure::Blocked(_) => BrokerError::Lost(blocked.to_string()),

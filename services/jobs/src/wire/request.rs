@@ -171,6 +171,14 @@ impl<'m> Request<'m> {
 }
 
 impl Message {
+    /// Counts how often the job may have been sent before.
+    pub(crate) fn count_resent(&mut self, by: u32) {
+        if by > 0 {
+            let before = self.headers.get(RESENT).and_then(Value::as_u64).unwrap_or_default();
+            self.headers.insert(RESENT.to_owned(), before.saturating_add(by.into()).into());
+        }
+    }
+
     /// A dead message as a new one: it does not expire, and has ended no process.
     pub(crate) fn for_replay(mut self) -> Self {
         self.expires = None;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::broker::LocalFuture;
 use crate::canvas::COLLECT;
 use crate::completion::{Completion, Kind, Returned};
+use crate::current::try_current_job;
 use crate::wire::arguments::{WrongArguments, read_arguments};
 use crate::wire::failure::Failure;
 use crate::wire::signature::{self, CanvasSignature, Raw, raw};
@@ -58,6 +59,9 @@ fn map(
     if items.is_empty() {
         return Ok(Ok(json!([]).into()));
     }
+    // Celery runs them where the message is, and another queue may have no worker.
+    let queue = try_current_job().map(|job| raw(&job.queue()));
+    let queue = queue.map(|queue| ("queue".to_owned(), queue));
     let mut calls = Vec::new();
     for item in items {
         let mut call = CanvasSignature::new(&*task.task);
@@ -68,10 +72,12 @@ fn map(
                 return Ok(Err(Failure::new("TypeError", "builtins", why)));
             }
         };
+        call.options.extend(queue.clone());
         calls.push(call);
     }
     let mut all = CanvasSignature::new(COLLECT);
     all.kwargs.insert("index".to_owned(), raw(&0));
+    all.options.extend(queue);
     let group = CanvasSignature::of_kind(signature::Kind::Group, [("tasks", raw(&calls))]);
     let parts = [("header", raw(&group)), ("body", raw(&all))];
     let chord = CanvasSignature::of_kind(signature::Kind::Chord, parts);

@@ -22,7 +22,7 @@ use crate::running::CancelReason;
 use crate::unique::{UniqueLock, UntilWhen};
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
-use crate::wire::request::{Request, UNIQUE};
+use crate::wire::request::{DELIVERIES, Request, UNIQUE};
 use crate::wire::signature::{CanvasSignature, Refused};
 use crate::worker::follow::Follow;
 use crate::worker::log;
@@ -152,7 +152,8 @@ impl Run {
             Verdict::AddMembers(outcome, members) => {
                 Box::pin(self.add_members(receipt, outcome, members)).await;
             }
-            Verdict::Again(message, not_before, outcome) => {
+            Verdict::Again(mut message, not_before, outcome) => {
+                self.note_resent(&mut message);
                 let failed = outcome.clone().map(Failure::from_outcome);
                 if let Some(outcome) = outcome {
                     if let Err(unstored) = self.store(outcome).await {
@@ -196,6 +197,15 @@ impl Run {
                 }
             }
             Verdict::Bury(reason, outcome) => self.end_dead(receipt, reason, outcome).await,
+        }
+    }
+
+    /// Has a message that replaces this one tell how often this one was delivered before, unless its
+    /// own count of deliveries does.
+    fn note_resent(&self, message: &mut Message) {
+        let attempt = self.delivery.as_ref().map_or(0, |delivery| delivery.attempt);
+        if !message.headers.contains_key(DELIVERIES) {
+            message.count_resent(attempt);
         }
     }
 
@@ -543,6 +553,7 @@ impl Run {
                 }
             }
             message = *error.message;
+            message.count_resent(error.is_uncertain.into());
         }
     }
 
