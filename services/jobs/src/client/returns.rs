@@ -15,23 +15,25 @@ use crate::wire::signature::CanvasSignature;
 ///
 /// A job that returns [`Returns<T>`], or [`Workflow<T>`] if it returns one always, is a job of
 /// value `T`: its [`Call`] and [`Handle`](crate::Handle) have that type, and so do the jobs that
-/// follow it. Either may be inside a `Result`. Celery has `Task.replace` and `Task.add_to_chord`
-/// for the same.
+/// follow it. Either may be inside a `Result`. The macro knows both types by their names, and not
+/// by an alias. Celery has `Task.replace` and `Task.add_to_chord` for the same.
 ///
 /// # A workflow takes the place of its job
 ///
 /// The workflow's last job gets the id of the job that has returned it, and whatever follows that
 /// one: whoever waits for the job waits for the workflow, and so do the jobs after it, its errbacks
 /// and its chord. A job in the workflow may return a workflow again. The jobs of the workflow are
-/// on their own otherwise: their queues, retries, limits and priorities are those of their calls,
-/// and they are sent by the worker that has run the job, whatever [`Workflow::on`] says. A job of
-/// the workflow cannot be unique. The lock of a [unique](crate::Unique) job ends with the job
-/// itself.
+/// on their own otherwise: their queues, retries, limits, expiries and priorities are those of
+/// their calls, and they are sent by the worker that has run the job, whatever [`Workflow::on`]
+/// says. A priority has no effect in a queue without priorities. A job of the workflow cannot be
+/// unique. The lock of a [unique](crate::Unique) job ends with the job itself. A cancel concerns
+/// the job, or the last one of its workflow: the others go on.
 ///
 /// Delivery is at least once, as for any job: a worker that is lost after it has sent some of the
 /// jobs leaves the message to another one, and the job runs again, with a higher
-/// [`attempt`](crate::CurrentJob::attempt). If it returns the same workflow, the jobs get the same
-/// ids. If it returns another one, both run, and the handle gets one of their values.
+/// [`attempt`](crate::CurrentJob::attempt). If it returns the same workflow, in the same JSON, the
+/// jobs get the same ids. If it returns another one, both run, and the handle gets one of their
+/// values.
 ///
 /// # Examples
 ///
@@ -79,9 +81,10 @@ pub enum Returns<T> {
     Value(T),
     /// A workflow that takes the place of the job.
     Workflow(Workflow<T>),
-    /// The job's value, and workflows that become members of its chord: the job after the group
-    /// gets their values, too, behind that of this job. A job that is not in a group with a job
-    /// after it fails with a `ValueError`, and adds none.
+    /// The job's value, and workflows that become members of the chord that the job is a member of:
+    /// the job after the group, which takes a `Vec`, gets their values, too, behind that of this
+    /// job. They are sent when the job has ended. A job that is not the last one of a member of such
+    /// a group fails with a `ValueError`, and adds none.
     Members(T, Vec<Workflow<T>>),
 }
 

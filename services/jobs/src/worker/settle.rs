@@ -386,6 +386,9 @@ impl Run {
                     }
                 }
                 if what == Sent::Replacement {
+                    if self.worker.events.is_on() {
+                        self.tell_end(&Verdict::End(outcome, FAILED));
+                    }
                     // The last one has the outcome and the followers of this job, and fails.
                     if self.tell_followers(followed).await.is_ok() {
                         self.bury(receipt, reason).await;

@@ -36,6 +36,7 @@ mod retries;
 mod returned_workflows;
 mod schedules;
 mod sending;
+mod sent_again;
 mod shutdown;
 mod unique;
 mod values;

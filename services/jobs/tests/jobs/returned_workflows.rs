@@ -1,38 +1,31 @@
 //! Jobs that return a workflow in the place of a value, and members for their chord.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pikake_jobs::{
-    App, Broker, BrokerError, JobError, JobId, MemoryStore, Outcome, Returns, Workflow,
-    current_job, group, map,
+    App, Broker, Call, JobError, JobId, MemoryStore, Outcome, Returns, Workflow, current_job,
+    group, map,
 };
 use pikake_macros::job;
-use pikake_sim::Sim;
 use pikake_traps::sleep;
 use serde_json::json;
 
 use crate::followed::{sent, signature};
-use crate::meddled::{Meddled, at_once};
 use crate::{Running, SECOND, Stage, add, in_worlds, note, stage};
 
 #[job(crate = pikake_jobs, name = "tests.square")]
 async fn square(number: i64) -> i64 {
-    count("square");
     number * number
 }
 
 #[job(crate = pikake_jobs, name = "tests.sum")]
 async fn sum(numbers: Vec<i64>) -> i64 {
-    count("sum");
     numbers.into_iter().sum()
 }
 
 /// The sum of the squares up to a number.
 #[job(crate = pikake_jobs, name = "tests.squares")]
 async fn squares(to: i64) -> Workflow<i64> {
-    count("squares");
     map(square::with, 1..=to).then(sum::after())
 }
 
@@ -90,7 +83,6 @@ async fn on_success(value: i64) {
 /// Its own value, and a member for each other number.
 #[job(crate = pikake_jobs, name = "tests.with_members")]
 async fn with_members(numbers: Vec<i64>) -> Returns<i64> {
-    count("with_members");
     let members = numbers.into_iter().map(|number| square::with(number).into());
     Returns::Members(1_000, members.chain([squares::with(2).into()]).collect())
 }
@@ -103,16 +95,6 @@ async fn only_one() -> i64 {
 #[job(crate = pikake_jobs, name = "tests.not_unique")]
 async fn not_unique() -> Workflow<i64> {
     only_one::with().then(add::after(1))
-}
-
-thread_local! {
-    /// The attempt of each run of a job, by its name and id.
-    static RUNS: RefCell<BTreeMap<String, Vec<u32>>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-fn count(job: &str) {
-    let (name, attempt) = (format!("{job} {}", current_job().id()), current_job().attempt());
-    RUNS.with_borrow_mut(|runs| runs.entry(name).or_default().push(attempt));
 }
 
 fn with_jobs(app: App) -> App {
@@ -234,69 +216,84 @@ fn members_are_added_to_a_chord() {
     });
 }
 
-/// A worker is lost at one of its calls of the broker, before or after the call was carried out;
-/// for each of its calls. Another worker ends the workflow.
-#[test]
-fn nothing_is_lost_with_a_worker() {
-    for (has_arrived, seed) in [(false, 0), (false, 1), (true, 2), (true, 3)] {
-        let mut call = 0;
-        let was_lost = Rc::new(Cell::new(true));
-        while was_lost.replace(false) {
-            let program = lost_at(call, has_arrived, was_lost.clone());
-            let ran = Sim::new(seed).run_here("test", program);
-            let ran = ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
-            ran.outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            call += 1;
-        }
-        assert!(call > 50, "{call} calls");
-    }
+#[job(crate = pikake_jobs, name = "tests.quiet", ignore_result)]
+async fn quiet(number: i64) -> i64 {
+    number
 }
 
-async fn lost_at(at: u32, has_arrived: bool, was_lost: Rc<Cell<bool>>) {
-    RUNS.take();
-    let store = MemoryStore::new();
-    let sender = with_jobs(App::on(Rc::new(store.open()))).connect().await.unwrap();
-    let inner: Rc<dyn Broker> = Rc::new(store.open());
-    // A worker that is lost asks nothing more.
-    let calls = Rc::new(Cell::new(0));
-    let (before, after) = (calls.clone(), calls);
-    let answer = move |calls: &Cell<u32>| match calls.get() > at {
-        true => {
-            was_lost.set(true);
-            Err(BrokerError::Closed)
+#[job(crate = pikake_jobs, name = "tests.to_quiet")]
+async fn to_quiet() -> Workflow<i64> {
+    square::with(3).then(quiet::after())
+}
+
+#[job(crate = pikake_jobs, name = "tests.replacements")]
+async fn replacements(_before: i64) -> u32 {
+    current_job().replacements()
+}
+
+#[job(crate = pikake_jobs, name = "tests.early", acks = "early", unique_for = "1h")]
+async fn early() -> Workflow<Vec<i64>> {
+    map(square::with, 1..=2).collect()
+}
+
+#[test]
+fn last_job_is_on_its_own_but_for_its_waiter() {
+    in_worlds(async || {
+        let jobs = |app| with_jobs(app).jobs([quiet::JOB, to_quiet::JOB, replacements::JOB]);
+        let Stage { worker, .. } = stage(|app| jobs(app).jobs([early::JOB])).await;
+        // The job ignores its result where nobody waits.
+        assert_eq!(to_quiet::delay().await.unwrap().wait().await.unwrap(), 9);
+        let followed = to_quiet::with().then(replacements::after());
+        let count = followed.send().await.unwrap().wait().await.unwrap();
+        assert_eq!(count, 0, "the job was sent as itself");
+        for _ in 0..2 {
+            // The lock ends with the job that returns the workflow.
+            assert_eq!(early::delay().await.unwrap().wait().await.unwrap(), [1, 4]);
+            sleep(SECOND).await.unwrap();
         }
-        false => Ok(()),
-    };
-    let (answer_before, answer_after) = (answer.clone(), answer);
-    let broker = Meddled::new(inner.clone(), move |_| {
-        before.set(before.get() + u32::from(!has_arrived));
-        at_once(answer_before(&before))
+        worker.end().await;
     });
-    let broker = broker.after(move |_| {
-        after.set(after.get() + u32::from(has_arrived));
-        answer_after(&after)
+}
+
+#[job(crate = pikake_jobs, name = "tests.two_steps")]
+async fn two_steps() -> Workflow<i64> {
+    Call::<i64>::named("others.first", ()).queue("others").then(square::after())
+}
+
+#[job(crate = pikake_jobs, name = "others.first")]
+async fn first_of_others() -> i64 {
+    5
+}
+
+/// Another application, with another default queue, runs the first job, and sends the second one.
+#[test]
+fn queues_are_those_of_the_application() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let app = App::on(Rc::new(store.open())).jobs([two_steps::JOB, square::JOB]);
+        let others = App::on(Rc::new(store.open())).default_queue("others");
+        let others = others.jobs([first_of_others::JOB]);
+        let worker = Running::start(&app, SECOND).await;
+        let other = Running::start(&others, SECOND).await;
+        let handle = two_steps::with().on(&app).send().await.unwrap();
+        assert_eq!(handle.wait().await.unwrap(), 25);
+        worker.end().await;
+        other.end().await;
     });
-    let app = with_jobs(App::on(Rc::new(broker))).concurrency(3);
-    let lost = pikake_traps::spawn(app.run_worker());
-    let call = || with_members::with(vec![2]).on(&sender);
-    let workflow = group(vec![call(), squares::with(2).on(&sender)]).then(sum::after());
-    let handle = workflow.then(again::after(1)).on(&sender).send().await.unwrap();
-    sleep(SECOND).await.unwrap();
-    inner.close().await.unwrap();
-    drop(lost.cancel_on_drop());
-    let other = with_jobs(App::on(Rc::new(store.open())));
-    let worker = Running::start(&other, SECOND).await;
-    // 1 + 4, for the last one asks nothing of the sum before it.
-    assert_eq!(handle.wait().await.unwrap(), 5, "lost at call {at}");
-    sleep(10 * SECOND).await.unwrap();
-    let counts = store.open().counts("pikake").await.unwrap();
-    assert_eq!((counts.ready, counts.taken, counts.dead), (0, Some(0), 0), "call {at}");
-    RUNS.with_borrow(|runs| {
-        let sums = runs.keys().filter(|name| name.starts_with("sum ")).count();
-        assert_eq!(sums, 4, "lost at call {at}: {runs:?}");
-        // Whoever runs a second time can know it.
-        let firsts = |attempts: &Vec<u32>| attempts.iter().filter(|attempt| **attempt == 0).count();
-        assert!(runs.values().all(|runs| firsts(runs) <= 1), "lost at call {at}: {runs:?}");
+}
+
+/// Celery runs the items in the worker that has the message.
+#[test]
+fn map_stays_in_its_queue() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let app = with_jobs(App::on(Rc::new(store.open()))).default_queue("special");
+        let worker = Running::start(&app, SECOND).await;
+        let client = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let task = signature("tests.add", json!([]), json!({}));
+        let call = Call::<Vec<i64>>::named("celery.starmap", (task, vec![(1, 2), (3, 4)]));
+        let handle = call.queue("special").on(&client).send().await.unwrap();
+        assert_eq!(handle.wait().await.unwrap(), [3, 7]);
+        worker.end().await;
     });
-    worker.end().await;
 }

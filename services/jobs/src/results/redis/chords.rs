@@ -167,9 +167,9 @@ fn entries_of(member: &ChordMember) -> Vec<String> {
         if let (Value::Object(error), Some(text)) = (&mut result, &member.outcome.traceback) {
             error.insert(TRACEBACK.to_owned(), text.as_str().into());
         }
-        let id = match member.is_list {
-            true => format!("{}:{number:010}", member.id),
-            false => member.id.clone(),
+        let id = match number {
+            0 => member.id.clone(),
+            number => format!("{}:{number:010}", member.id),
         };
         json!([1, id, state, result]).to_string()
     };
