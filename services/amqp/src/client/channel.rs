@@ -71,12 +71,13 @@ impl Channel {
 
     /// Limits unacknowledged deliveries: of each later consumer (as [`ConsumeOptions::prefetch`]
     /// does), or, if `global`, of the whole channel. A global limit replaces the limits of the
-    /// channel's consumers.
+    /// channel's consumers. RabbitMQ 4.3 takes a global limit for that of each consumer, unless its
+    /// configuration permits the deprecated feature `global_qos`.
     ///
     /// # Errors
     ///
-    /// [`Error::NoGlobalQos`] if the broker supports no limit for a channel (RabbitMQ 4.3 and
-    /// later; with quorum queues, consuming fails); others as for any request.
+    /// [`Error::NoGlobalQos`] if the broker refuses a limit for a channel (RabbitMQ refuses to
+    /// consume a quorum queue with one, before 4.3); others as for any request.
     pub fn qos(
         &self,
         prefetch: u16,

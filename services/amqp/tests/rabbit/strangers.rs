@@ -11,7 +11,7 @@ use pikake_net::{TcpListener, TcpStream};
 use pikake_traps::{CancelOnDrop, sleep, spawn};
 
 use crate::BROKER;
-use crate::support::{connect, run};
+use crate::support::{connect, run, version};
 
 /// What is written, and what is sent in its place: as many octets.
 type Others = &'static [(&'static [u8], &'static [u8])];
@@ -152,12 +152,17 @@ fn a_long_name_in_a_reason_costs_the_channel_and_no_more() {
     let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
+        let version = version(&connection);
         let other = connection.channel().await.unwrap();
         for letters in ["å".repeat(127), format!("x{}", "å".repeat(127)), "日".repeat(85)] {
             let channel = connection.channel().await.unwrap();
             let declared = channel.declare_queue(&letters, QueueOptions::passive()).await;
-            let error = declared.unwrap_err();
-            assert!(matches!(&error, Error::ChannelClosed(why) if why.code == 404), "{error}");
+            match declared.unwrap_err() {
+                Error::ChannelClosed(why) if why.code == 404 => {}
+                // RabbitMQ 4 counts characters, has an internal error, and closes the connection.
+                Error::ConnectionLost(_) if version >= (4, 0) => {}
+                error => panic!("{error}"),
+            }
         }
         other.declare_queue("", QueueOptions::private()).await.unwrap();
         assert!(matches!(connection.state(), State::Open));

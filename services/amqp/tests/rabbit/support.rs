@@ -63,3 +63,10 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) async fn connect(address: &Address) -> Connection {
     Connection::open(address, Options::default()).await.expect("the broker lets us in")
 }
+
+/// The version of RabbitMQ: the first two numbers.
+pub(crate) fn version(connection: &Connection) -> (u32, u32) {
+    let version = connection.server_version().expect("RabbitMQ says its version");
+    let mut numbers = version.split('.').map(|number| number.parse().expect("a number"));
+    (numbers.next().expect("major"), numbers.next().expect("minor"))
+}
