@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use amq_protocol::protocol::queue;
 use pikake_amqp::{Message, Table, Value};
 
 /// The key of a consumer: connection, channel and tag.
@@ -65,6 +66,36 @@ impl QueueState {
         self.text("x-queue-type").as_deref() == Some("quorum")
     }
 
+    /// The first argument in which a declaration differs, and how.
+    pub(crate) fn difference(&self, declare: &queue::Declare) -> Option<(String, String)> {
+        let flags = [
+            ("durable", declare.durable, self.durable),
+            ("auto_delete", declare.auto_delete, self.auto_delete),
+        ];
+        for (name, wanted, is) in flags {
+            if wanted != is {
+                return Some((name.into(), format!("received '{wanted}' but current is '{is}'")));
+            }
+        }
+        let (wanted, here) = (declare.arguments.inner(), self.arguments.inner());
+        let names: BTreeSet<_> = wanted.keys().chain(here.keys()).collect();
+        let name = names.into_iter().find(|name| wanted.get(*name) != here.get(*name))?;
+        let how = match (wanted.get(name), here.get(name)) {
+            (Some(wanted), Some(here)) => {
+                let [(wanted, _), (here, _)] = [wanted, here].map(described);
+                format!("received '{wanted}' but current is '{here}'")
+            }
+            (wanted, here) => {
+                let [wanted, here] = [wanted, here].map(|value| match value.map(described) {
+                    Some((value, kind)) => format!("the value '{value}' of type '{kind}'"),
+                    None => "none".to_owned(),
+                });
+                format!("received {wanted} but current is {here}")
+            }
+        };
+        Some((name.to_string(), how))
+    }
+
     /// Adds a ready message; one that was delivered before returns to its place.
     pub(crate) fn make_ready(&mut self, stored: Stored) {
         let place = self.place(&stored);
@@ -81,6 +112,17 @@ impl QueueState {
     fn priority(&self, stored: &Stored) -> u64 {
         let own = stored.message.properties.priority().unwrap_or(0);
         u64::from(own).min(self.number("x-max-priority").unwrap_or(0))
+    }
+}
+
+/// An argument as text, and RabbitMQ's name of its type.
+fn described(value: &Value) -> (String, &'static str) {
+    match value {
+        Value::Boolean(is) => (is.to_string(), "bool"),
+        Value::LongInt(number) => (number.to_string(), "signedint"),
+        Value::LongLongInt(number) => (number.to_string(), "long"),
+        Value::LongString(text) => (text.to_string(), "longstr"),
+        other => (format!("{other:?}"), "another"),
     }
 }
 
@@ -157,6 +199,8 @@ pub(crate) struct State {
     /// The queues whose messages are not confirmed.
     pub(crate) held_confirms: BTreeSet<String>,
     pub(crate) refuses_direct_reply: bool,
+    /// The number of names that the broker has given to queues and consumers.
+    pub(crate) names: u64,
     /// The limit of channels for new connections.
     pub(crate) channel_max: Option<u16>,
 }

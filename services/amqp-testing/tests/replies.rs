@@ -269,3 +269,145 @@ fn bindings_end_with_their_queue() {
         assert_eq!(client.got(), [Got::Method(returned), Got::Body(b"1".to_vec())]);
     }
 }
+
+fn channel_close(code: u16, text: &str, ids: (u16, u16)) -> Got {
+    let (class_id, method_id) = ids;
+    let close = channel::Close { reply_code: code, reply_text: text.into(), class_id, method_id };
+    Got::Method(AMQPClass::Channel(channel::AMQPMethod::Close(close)))
+}
+
+/// Programs read the texts: AMQP has no other way to learn how a queue was declared.
+#[test]
+fn differing_declaration_names_the_argument() {
+    let broker = Broker::new();
+    let client = Client::new(&broker);
+    let argument = |name: &str, value| {
+        let mut arguments = Table::default();
+        arguments.insert(name.into(), value);
+        arguments
+    };
+    let priorities = |most| argument("x-max-priority", Value::LongInt(most));
+    let declare = queue::Declare { arguments: priorities(5), ..declare_queue("a") };
+    client.queue(queue::AMQPMethod::Declare(declare.clone()));
+    let of = "for queue 'a' in vhost '/'";
+    let cases = [
+        (
+            queue::Declare { durable: true, ..declare.clone() },
+            format!("'durable' {of}: received 'true' but current is 'false'"),
+        ),
+        (
+            queue::Declare { arguments: priorities(6), ..declare.clone() },
+            format!("'x-max-priority' {of}: received '6' but current is '5'"),
+        ),
+        (
+            declare_queue("a"),
+            format!(
+                "'x-max-priority' {of}: received none but current is the value '5' of type \
+                 'signedint'"
+            ),
+        ),
+    ];
+    for (declare, difference) in cases {
+        let client = Client::new(&broker);
+        client.queue(queue::AMQPMethod::Declare(declare));
+        let text = format!("PRECONDITION_FAILED - inequivalent arg {difference}");
+        assert_eq!(client.got(), [channel_close(406, &text, (50, 10))]);
+    }
+}
+
+#[test]
+fn queue_is_deleted_only_by_its_owner_and_its_conditions() {
+    let broker = Broker::new();
+    let owner = Client::new(&broker);
+    let exclusive = queue::Declare { exclusive: true, ..declare_queue("exclusive") };
+    owner.queue(queue::AMQPMethod::Declare(exclusive));
+    owner.queue(queue::AMQPMethod::Declare(declare_queue("full")));
+    owner.publish(publish("", "full"), 0, b"1");
+    owner.queue(queue::AMQPMethod::Declare(declare_queue("used")));
+    owner.basic(basic::AMQPMethod::Consume(consume("used", "tag")));
+    let delete = |name: &str| queue::Delete {
+        queue: name.into(),
+        if_unused: true,
+        if_empty: true,
+        nowait: false,
+    };
+    let locked = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'exclusive' in \
+                  vhost '/'";
+    for (name, code, text) in [
+        ("exclusive", 405, locked),
+        ("full", 406, "PRECONDITION_FAILED - queue 'full' in vhost '/' not empty"),
+        ("used", 406, "PRECONDITION_FAILED - queue 'used' in vhost '/' in use"),
+    ] {
+        let client = Client::new(&broker);
+        client.queue(queue::AMQPMethod::Delete(delete(name)));
+        assert_eq!(client.got(), [channel_close(code, text, (50, 40))]);
+    }
+    assert_eq!(broker.queues().len(), 3);
+}
+
+#[test]
+fn broker_names_queues_and_consumers() {
+    let broker = Broker::new();
+    let client = Client::new(&broker);
+    client.queue(queue::AMQPMethod::Declare(declare_queue("")));
+    let [name] = &broker.queues()[..] else { panic!("one queue") };
+    assert!(name.starts_with("amq.gen-"), "{name}");
+    for _ in 0..2 {
+        client.basic(basic::AMQPMethod::Consume(consume(name, "")));
+    }
+    assert_eq!(broker.consumers(name), 2);
+    client.got();
+    client.basic(basic::AMQPMethod::Consume(consume(name, "tag")));
+    client.basic(basic::AMQPMethod::Consume(consume(name, "tag")));
+    let close = connection::Close {
+        reply_code: 530,
+        reply_text: "NOT_ALLOWED - attempt to reuse consumer tag 'tag'".into(),
+        class_id: 60,
+        method_id: 20,
+    };
+    let close = Got::Method(AMQPClass::Connection(connection::AMQPMethod::Close(close)));
+    assert_eq!(client.got().pop(), Some(close));
+}
+
+#[test]
+fn request_without_wait_has_no_reply() {
+    let broker = Broker::new();
+    let client = Client::new(&broker);
+    let declare = queue::Declare { nowait: true, ..declare_queue("a") };
+    client.queue(queue::AMQPMethod::Declare(declare));
+    let consume = basic::Consume { nowait: true, ..consume("a", "tag") };
+    client.basic(basic::AMQPMethod::Consume(consume));
+    assert_eq!(broker.consumers("a"), 1);
+    let cancel = basic::Cancel { consumer_tag: "tag".into(), nowait: true };
+    client.basic(basic::AMQPMethod::Cancel(cancel));
+    let delete = queue::Delete { queue: "a".into(), if_unused: true, if_empty: true, nowait: true };
+    client.queue(queue::AMQPMethod::Delete(delete));
+    assert_eq!((broker.queues().len(), client.got()), (0, vec![]));
+}
+
+#[test]
+fn ack_up_to_an_unknown_delivery_closes_the_channel() {
+    let client = Client::new(&Broker::new());
+    for delivery_tag in [0, 3] {
+        client.basic(basic::AMQPMethod::Ack(basic::Ack { delivery_tag, multiple: true }));
+    }
+    let text = "PRECONDITION_FAILED - unknown delivery tag 3";
+    assert_eq!(client.got(), [channel_close(406, text, (60, 80))]);
+}
+
+#[test]
+fn flow_can_only_be_active() {
+    let client = Client::new(&Broker::new());
+    for active in [true, false] {
+        client.send(1, AMQPClass::Channel(channel::AMQPMethod::Flow(channel::Flow { active })));
+    }
+    let ok = AMQPClass::Channel(channel::AMQPMethod::FlowOk(channel::FlowOk { active: true }));
+    let close = connection::Close {
+        reply_code: 540,
+        reply_text: "NOT_IMPLEMENTED - active=false".into(),
+        class_id: 20,
+        method_id: 20,
+    };
+    let close = AMQPClass::Connection(connection::AMQPMethod::Close(close));
+    assert_eq!(client.got(), [Got::Method(ok), Got::Method(close)]);
+}

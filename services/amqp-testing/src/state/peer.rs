@@ -244,6 +244,11 @@ impl State {
                 M::CloseOk(channel::CloseOk {})
             }
             M::CloseOk(_) => return self.end_channel(id, number),
+            M::Flow(channel::Flow { active: true }) => M::FlowOk(channel::FlowOk { active: true }),
+            M::Flow(_) => {
+                let text = "NOT_IMPLEMENTED - active=false";
+                return self.close_connection(id, 540, text, (20, 20));
+            }
             _ => return,
         };
         self.send_method(id, number, AMQPClass::Channel(reply));

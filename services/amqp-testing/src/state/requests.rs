@@ -21,37 +21,67 @@ fn basic_reply(method: basic::AMQPMethod) -> Reply {
     Ok(Some(AMQPClass::Basic(method)))
 }
 
+fn locked(name: &str) -> String {
+    format!(
+        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' in vhost '/'"
+    )
+}
+
+/// Whether the client wants no reply.
+fn is_without_reply(method: &AMQPClass) -> bool {
+    use {basic::AMQPMethod as B, exchange::AMQPMethod as X, queue::AMQPMethod as Q};
+    match method {
+        AMQPClass::Queue(Q::Declare(method)) => method.nowait,
+        AMQPClass::Queue(Q::Bind(method)) => method.nowait,
+        AMQPClass::Queue(Q::Purge(method)) => method.nowait,
+        AMQPClass::Queue(Q::Delete(method)) => method.nowait,
+        AMQPClass::Exchange(X::Declare(method)) => method.nowait,
+        AMQPClass::Exchange(X::Delete(method)) => method.nowait,
+        AMQPClass::Exchange(X::Bind(method)) => method.nowait,
+        AMQPClass::Exchange(X::Unbind(method)) => method.nowait,
+        AMQPClass::Basic(B::Consume(method)) => method.nowait,
+        AMQPClass::Basic(B::Cancel(method)) => method.nowait,
+        AMQPClass::Confirm(confirm::AMQPMethod::Select(method)) => method.nowait,
+        _ => false,
+    }
+}
+
 impl State {
+    /// A name of the broker's own.
+    fn new_name(&mut self, prefix: &str) -> String {
+        self.names += 1;
+        format!("{prefix}-{}", self.names)
+    }
+
+    /// Handles a request, whose reply is the method that this returns.
     pub(crate) fn request(&mut self, id: u64, number: u16, method: AMQPClass) -> Reply {
-        match method {
-            AMQPClass::Queue(method) => self.queue_request(id, number, method),
-            AMQPClass::Exchange(method) => self.exchange_request(method),
-            AMQPClass::Basic(method) => self.basic_request(id, number, method),
+        let is_without_reply = is_without_reply(&method);
+        let reply = match method {
+            AMQPClass::Queue(method) => self.queue_request(id, number, method)?,
+            AMQPClass::Exchange(method) => self.exchange_request(method)?,
+            AMQPClass::Basic(method) => self.basic_request(id, number, method)?,
             AMQPClass::Confirm(_) => {
                 if let Some(channel) = self.channel(id, number) {
                     channel.published.get_or_insert(0);
                 }
                 let ok = confirm::AMQPMethod::SelectOk(confirm::SelectOk {});
-                Ok(Some(AMQPClass::Confirm(ok)))
+                Some(AMQPClass::Confirm(ok))
             }
-            other => Err(Refusal {
-                code: 540,
-                text: format!("NOT_IMPLEMENTED - {other:?}"),
-                is_hard: true,
-            }),
-        }
+            other => {
+                let text = format!("NOT_IMPLEMENTED - {other:?}");
+                return Err(Refusal { code: 540, text, is_hard: true });
+            }
+        };
+        Ok(reply.filter(|_| !is_without_reply))
     }
 
     /// A queue that exists, and that the connection may use.
     fn queue(&mut self, id: u64, name: &str) -> Result<&mut QueueState, Refusal> {
         match self.queues.get_mut(name) {
             None => refuse(404, format!("NOT_FOUND - no queue '{name}' in vhost '/'")),
-            Some(queue) if queue.owner.is_some_and(|owner| owner != id) => refuse(
-                405,
-                format!(
-                    "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}'"
-                ),
-            ),
+            Some(queue) if queue.owner.is_some_and(|owner| owner != id) => {
+                refuse(405, locked(name))
+            }
             Some(queue) => Ok(queue),
         }
     }
@@ -67,8 +97,15 @@ impl State {
         use queue::AMQPMethod as Q;
         match method {
             Q::Declare(declare) => {
-                let name = declare.queue.to_string();
+                let name = match declare.queue.as_str() {
+                    "" if !declare.passive => self.new_name("amq.gen"),
+                    name => name.to_owned(),
+                };
                 if !declare.passive && !self.queues.contains_key(&name) {
+                    if declare.queue.as_str().starts_with("amq.") {
+                        let why = format!("queue name '{name}' contains reserved prefix 'amq.*'");
+                        return refuse(403, format!("ACCESS_REFUSED - {why}"));
+                    }
                     let state = QueueState {
                         durable: declare.durable,
                         owner: declare.exclusive.then_some(id),
@@ -83,18 +120,18 @@ impl State {
                     self.queues.insert(name.clone(), state);
                 }
                 let state = self.queue(id, &name)?;
-                let is_same = state.durable == declare.durable
-                    && state.owner.is_some() == declare.exclusive
-                    && state.auto_delete == declare.auto_delete
-                    && state.arguments == declare.arguments;
-                if !declare.passive && !is_same {
-                    return refuse(
-                        406,
-                        format!("PRECONDITION_FAILED - inequivalent arg for queue '{name}'"),
-                    );
+                if !declare.passive && state.owner.is_some() != declare.exclusive {
+                    return refuse(405, locked(&name));
+                }
+                if let Some((argument, how)) = state.difference(&declare)
+                    && !declare.passive
+                {
+                    let why =
+                        format!("inequivalent arg '{argument}' for queue '{name}' in vhost '/'");
+                    return refuse(406, format!("PRECONDITION_FAILED - {why}: {how}"));
                 }
                 queue_reply(Q::DeclareOk(queue::DeclareOk {
-                    queue: declare.queue,
+                    queue: name.as_str().into(),
                     message_count: state.ready.len() as u32,
                     consumer_count: state.consumers.len() as u32,
                 }))
@@ -110,7 +147,9 @@ impl State {
             }
             Q::Unbind(unbind) => {
                 let route = (unbind.queue.into(), true, unbind.routing_key.into());
-                self.exchange(unbind.exchange.as_str())?.routes.retain(|known| *known != route);
+                if let Some(exchange) = self.exchanges.get_mut(unbind.exchange.as_str()) {
+                    exchange.routes.retain(|known| *known != route);
+                }
                 queue_reply(Q::UnbindOk(queue::UnbindOk {}))
             }
             Q::Purge(purge) => {
@@ -118,11 +157,27 @@ impl State {
                 queue_reply(Q::PurgeOk(queue::PurgeOk { message_count: ready.len() as u32 }))
             }
             Q::Delete(delete) => {
-                let removed = self.remove_queue(delete.queue.as_str());
+                let name = delete.queue.as_str();
+                if self.queues.contains_key(name) {
+                    let state = self.queue(id, name)?;
+                    let why = match (state.consumers.is_empty(), state.ready.is_empty()) {
+                        (false, _) if delete.if_unused => Some("in use"),
+                        (_, false) if delete.if_empty => Some("not empty"),
+                        _ => None,
+                    };
+                    if let Some(why) = why {
+                        let text =
+                            format!("PRECONDITION_FAILED - queue '{name}' in vhost '/' {why}");
+                        return refuse(406, text);
+                    }
+                }
+                let removed = self.remove_queue(name);
                 let message_count = removed.as_ref().map_or(0, |queue| queue.ready.len()) as u32;
                 // The cancels of consumers follow the reply.
-                let ok = Q::DeleteOk(queue::DeleteOk { message_count });
-                self.send_method(id, number, AMQPClass::Queue(ok));
+                if !delete.nowait {
+                    let ok = Q::DeleteOk(queue::DeleteOk { message_count });
+                    self.send_method(id, number, AMQPClass::Queue(ok));
+                }
                 for (peer, channel, tag) in removed.iter().flat_map(|queue| &queue.consumers) {
                     if let Some(channel) = self.channel(*peer, *channel) {
                         channel.consumers.remove(tag);
@@ -157,12 +212,10 @@ impl State {
                 }
                 let known = self.exchange(&name)?;
                 if !declare.passive && known.kind != declare.kind.as_str() {
-                    return refuse(
-                        406,
-                        format!(
-                            "PRECONDITION_FAILED - inequivalent arg 'type' for exchange '{name}'"
-                        ),
-                    );
+                    let (wanted, is) = (&declare.kind, &known.kind);
+                    let why = format!("inequivalent arg 'type' for exchange '{name}' in vhost '/'");
+                    let why = format!("{why}: received '{wanted}' but current is '{is}'");
+                    return refuse(406, format!("PRECONDITION_FAILED - {why}"));
                 }
                 exchange_reply(X::DeclareOk(exchange::DeclareOk {}))
             }
@@ -225,7 +278,10 @@ impl State {
             B::Cancel(cancel) => {
                 let tag = cancel.consumer_tag.to_string();
                 let channel = self.channel(id, number);
-                let known = channel.and_then(|channel| channel.consumers.remove(&tag));
+                let known = channel.and_then(|channel| {
+                    channel.direct_reply_consumer.take_if(|known| *known == tag);
+                    channel.consumers.remove(&tag)
+                });
                 if let Some(consumer) = known {
                     self.forget_consumer(id, number, &tag, &consumer.queue);
                 }
@@ -249,8 +305,9 @@ impl State {
         multiple: bool,
     ) -> Result<Vec<Unacked>, Refusal> {
         let Some(channel) = self.channel(id, number) else { return Ok(Vec::new()) };
-        if multiple {
-            let last = if tag == 0 { u64::MAX } else { tag };
+        let is_all = multiple && tag == 0;
+        if multiple && (is_all || channel.unacked.contains_key(&tag)) {
+            let last = if is_all { u64::MAX } else { tag };
             let tags: Vec<u64> = channel.unacked.range(..=last).map(|(&tag, _)| tag).collect();
             return Ok(tags.iter().filter_map(|tag| channel.unacked.remove(tag)).collect());
         }
@@ -271,8 +328,19 @@ impl State {
     }
 
     fn consume(&mut self, id: u64, number: u16, consume: basic::Consume) -> Reply {
-        let (name, tag) = (consume.queue.to_string(), consume.consumer_tag.to_string());
-        let ok = basic::ConsumeOk { consumer_tag: consume.consumer_tag };
+        let name = consume.queue.to_string();
+        let tag = match consume.consumer_tag.as_str() {
+            "" => self.new_name("amq.ctag"),
+            tag => tag.to_owned(),
+        };
+        if self.channel(id, number).is_some_and(|channel| {
+            channel.consumers.contains_key(&tag)
+                || channel.direct_reply_consumer.as_ref() == Some(&tag)
+        }) {
+            let text = format!("NOT_ALLOWED - attempt to reuse consumer tag '{tag}'");
+            return Err(Refusal { code: 530, text, is_hard: true });
+        }
+        let ok = basic::ConsumeOk { consumer_tag: tag.as_str().into() };
         let ok = AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok));
         if name == REPLY_TO {
             if self.refuses_direct_reply {
@@ -301,7 +369,9 @@ impl State {
             channel.consumers.insert(tag, known);
         }
         // Deliveries follow the reply.
-        self.send_method(id, number, ok);
+        if !consume.nowait {
+            self.send_method(id, number, ok);
+        }
         self.deliver(&name);
         Ok(None)
     }
