@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pikake_time::Deadline;
@@ -113,10 +113,18 @@ pub(crate) struct Facts {
     pub(crate) sent: Sent,
     /// When the soft limit interrupts the job. Set when the limits begin.
     pub(crate) deadline: OnceLock<Deadline>,
-    pub(crate) retry_in: Mutex<Option<Duration>>,
+    pub(crate) next_retry: Mutex<NextRetry>,
     pub(crate) progress: Mutex<Progress>,
     /// Called when the job has told of its progress.
     pub(crate) on_progress: Option<OnProgress>,
+}
+
+/// The next retry, as far as the job has set it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct NextRetry {
+    pub(crate) delay: Option<Duration>,
+    /// `args` and `kwargs` as JSON.
+    pub(crate) arguments: Option<[String; 2]>,
 }
 
 /// More facts of the message.
@@ -178,8 +186,9 @@ impl Facts {
         progress.value.clone().filter(|_| is_new)
     }
 
-    pub(crate) fn requested_delay(&self) -> Option<Duration> {
-        *self.retry_in.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The next retry, as the job has set it.
+    pub(crate) fn next_retry(&self) -> MutexGuard<'_, NextRetry> {
+        self.next_retry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -297,7 +306,7 @@ impl CurrentJob {
     ///
     /// The retry counts as any other: without one left, the job fails for good.
     pub fn retry_in(&self, length: Duration) {
-        *self.facts.retry_in.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
+        self.facts.next_retry().delay = Some(length);
     }
 
     /// Tells how far the job is: any value that becomes JSON, such as a number, a text or

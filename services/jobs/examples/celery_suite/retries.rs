@@ -1,10 +1,12 @@
 //! Jobs that are retried. Python's `self.retry(countdown=…)` is `current_job().retry_in(…)` and an
 //! error.
 
+#![expect(clippy::disallowed_names, reason = "the names of the arguments in Python")]
+
 use std::time::Duration;
 
 use pikake::jobs::{Definition, Failure, JobOptions, Runner, current_job};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::failures::{expected, unpickleable};
 
@@ -99,6 +101,31 @@ async fn retry_once_with_result() -> Result<u32, Failure> {
     }
 }
 
+#[pikake::job(name = "t.integration.tasks.retry_with_args_after_kwargs", retries = 1)]
+async fn retry_with_args_after_kwargs(
+    foo: i64,
+    bar: i64,
+    label: Option<String>,
+) -> Result<Value, Failure> {
+    let job = current_job();
+    if job.retries() == 0 {
+        job.retry_as(&retry_with_args_after_kwargs::with(foo + 1, bar + 1, label));
+        return Err(retry_after(0.0));
+    }
+    let retries = job.retries();
+    Ok(json!({ "foo": foo, "bar": bar, "label": label, "retries": retries, "is_eager": false }))
+}
+
+#[pikake::job(name = "t.integration.tasks.retry_with_kwargs_after_args", retries = 1)]
+async fn retry_with_kwargs_after_args(foo: i64, bar: i64) -> Result<Value, Failure> {
+    let job = current_job();
+    if job.retries() == 0 {
+        job.retry_as(&retry_with_kwargs_after_args::with(foo + 1, bar));
+        return Err(retry_after(0.0));
+    }
+    Ok(json!({ "foo": foo, "bar": bar, "retries": job.retries(), "is_eager": false }))
+}
+
 #[pikake::job(name = "auto_retry_class_task", retries = 1)]
 async fn auto_retry_class_task() -> Result<u32, Failure> {
     match current_job().retries() {
@@ -116,13 +143,15 @@ async fn reject_then_succeed() -> Result<String, Failure> {
     }
 }
 
-pub(crate) const JOBS: [Definition; 8] = [
+pub(crate) const JOBS: [Definition; 10] = [
     retry::JOB,
     retry_unpickleable::JOB,
     RETRY_ONCE,
     RETRY_ONCE_HEADERS,
     retry_once_ignore_result::JOB,
     retry_once_with_result::JOB,
+    retry_with_args_after_kwargs::JOB,
+    retry_with_kwargs_after_args::JOB,
     auto_retry_class_task::JOB,
     reject_then_succeed::JOB,
 ];

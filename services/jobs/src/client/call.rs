@@ -10,6 +10,7 @@ use crate::broker::Broker;
 use crate::client::app::App;
 use crate::client::handle::{Handle, Origin};
 use crate::client::signature::{Signature, When};
+use crate::current::CurrentJob;
 use crate::error::SendError;
 use crate::job::Definition;
 use crate::message::{JobId, Message};
@@ -244,5 +245,43 @@ async fn publish(
     match (app.publish(broker, queue, message, not_before, lock.as_ref()).await?, lock) {
         (UniqueSent::Held(first), Some(lock)) => Err(SendError::Duplicate { key: lock.key, first }),
         _ => Ok(()),
+    }
+}
+
+impl CurrentJob {
+    /// Sets the arguments of the next retry if this run fails: those of a call of the same job. The
+    /// rest of the call is not used. Celery has `self.retry(args=…, kwargs=…)`.
+    ///
+    /// # Examples
+    ///
+    /// A job that goes on where it has failed:
+    ///
+    /// ```
+    /// use pikake::jobs::current_job;
+    ///
+    /// # fn send(line: &str) -> Result<(), String> { Ok(()) }
+    /// #[pikake::job(retries = 5)]
+    /// async fn send_all(lines: Vec<String>) -> Result<(), String> {
+    ///     for (number, line) in lines.iter().enumerate() {
+    ///         current_job().retry_as(&send_all::with(lines[number..].to_vec()));
+    ///         send(line)?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the call is one of another job, or its arguments cannot be written as JSON.
+    #[track_caller]
+    pub fn retry_as<T>(&self, call: &Call<T>) {
+        let Call { signature, .. } = call;
+        assert_eq!(signature.name, self.name(), "a retry is one of the same job");
+        match signature.arguments() {
+            Ok((args, kwargs)) => {
+                self.facts.next_retry().arguments = Some([args.to_owned(), kwargs.to_owned()]);
+            }
+            Err(why) => panic!("the arguments of a retry cannot be written as JSON: {why}"),
+        }
     }
 }

@@ -79,7 +79,7 @@ impl Signature {
     }
 
     /// The arguments as texts.
-    fn arguments(&self) -> Result<(&str, &str), String> {
+    pub(crate) fn arguments(&self) -> Result<(&str, &str), String> {
         match (&self.args, &self.kwargs) {
             (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
                 Ok((args, kwargs))

@@ -59,8 +59,6 @@ impl TaskParts<'_> {
             set("parent_id", parent.into());
         }
         set("retries", 0.into());
-        set("argsrepr", repr_of(args, ['(', ')']).into());
-        set("kwargsrepr", repr_of(kwargs, ['{', '}']).into());
         set("origin", self.origin.into());
         if self.ignore_result {
             set(IGNORE_RESULT, true.into());
@@ -78,8 +76,8 @@ impl TaskParts<'_> {
         if let Some(retries) = self.max_retries {
             set(MAX_RETRIES, retries.into());
         }
-        let body = format!("[{args},{kwargs},{embed}]").into_bytes();
-        let mut message = Message::json(headers, body);
+        let mut message = Message::json(headers, Vec::new());
+        message.set_arguments(args, kwargs, embed);
         message.correlation_id = Some(self.id);
         message.priority = self.priority;
         message.reply_to = self.reply_to;
@@ -90,6 +88,15 @@ impl TaskParts<'_> {
 }
 
 impl Message {
+    /// Sets the body: arguments and the rest of the workflow, as JSON.
+    pub(crate) fn set_arguments(&mut self, args: &str, kwargs: &str, embed: &str) {
+        let mut set =
+            |name: &str, repr: String| drop(self.headers.insert(name.into(), repr.into()));
+        set("argsrepr", repr_of(args, ['(', ')']));
+        set("kwargsrepr", repr_of(kwargs, ['{', '}']));
+        self.body = format!("[{args},{kwargs},{embed}]").into_bytes();
+    }
+
     /// A message with a JSON body.
     pub(crate) fn json(headers: Map<String, Value>, body: Vec<u8>) -> Self {
         Self {

@@ -26,7 +26,7 @@ use pikake_traps::{Interrupted, TimedOut, shield, sleep, timeout_after};
 
 use crate::client::app::App;
 use crate::completion::Returned;
-use crate::current::CurrentJob;
+use crate::current::{CurrentJob, NextRetry};
 use crate::wire::request::Request;
 use crate::worker::processes::child::VARIABLE;
 use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
@@ -52,7 +52,7 @@ const REAP_PAUSE: Duration = Duration::from_millis(1);
 /// The result of a job in a process.
 pub(crate) enum Ran {
     /// The job returned; and the pause that it wants before a retry.
-    Returned(Returned, Option<Duration>),
+    Returned(Returned, NextRetry),
     Panicked(String),
     WrongArguments(String),
     /// The process has ended; how.
@@ -170,8 +170,8 @@ impl Processes {
 
 fn ran(done: Done) -> Ran {
     match done.what {
-        What::Returned(completion) => Ran::Returned(Ok(completion), done.retry_in),
-        What::Failed(failed) => Ran::Returned(Err(failed), done.retry_in),
+        What::Returned(completion) => Ran::Returned(Ok(completion), done.next_retry),
+        What::Failed(failed) => Ran::Returned(Err(failed), done.next_retry),
         What::Panicked(panic) => Ran::Panicked(panic),
         What::WrongArguments(why) => Ran::WrongArguments(why),
     }

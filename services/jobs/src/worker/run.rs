@@ -24,7 +24,7 @@ use crate::broker::outcomes::{expired, revoked};
 use crate::canvas::embed::Embed;
 use crate::client::app::Registered;
 use crate::completion::{Completion, Kind as Completed};
-use crate::current::{Current, CurrentJob, Facts, Sent};
+use crate::current::{Current, CurrentJob, Facts, NextRetry, Sent};
 use crate::job::{Definition, Runner};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::{Acks, JobOptions};
@@ -397,10 +397,8 @@ impl Run {
                     Err(ran) => Limited { output: Some(ran), exceeded: None },
                 };
                 ended(limited, |ran| match ran {
-                    Ran::Returned(returned, retry_in) => {
-                        if let Some(length) = retry_in {
-                            current.retry_in(length);
-                        }
+                    Ran::Returned(returned, next_retry) => {
+                        *current.facts.next_retry() = next_retry;
                         Ended::Returned(returned)
                     }
                     Ran::Panicked(panic) => Ended::Panicked(panic),
@@ -454,13 +452,17 @@ impl Run {
             return self.fail(failed);
         }
         let backoff = job.definition.options.backoff;
-        let pause = facts.requested_delay().unwrap_or_else(|| backoff.draw(request.retries));
+        let NextRetry { delay, arguments } = facts.next_retry().clone();
+        let pause = delay.unwrap_or_else(|| backoff.draw(request.retries));
         let not_before = instant::after(pause);
         if request.expires.is_some_and(|expires| expires <= not_before) {
             // The retry would come too late. Its cause goes into the traceback.
             return Verdict::End(expired().with_traceback(Some(failed.to_string())), REVOKED);
         }
         let mut message = delivery.message.clone();
+        if let Some([args, kwargs]) = arguments {
+            message.set_arguments(&args, &kwargs, request.embed);
+        }
         let headers = &mut message.headers;
         headers.remove(DELIVERIES);
         headers.insert("retries".to_owned(), (request.retries + 1).into());

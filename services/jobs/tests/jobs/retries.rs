@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use pikake_jobs::{Broker, Failure, JobError, JobId, OutcomeState, current_job};
+use pikake_jobs::{Broker, Failure, JobError, JobId, Next, OutcomeState, current_job};
 use pikake_macros::job;
 use pikake_traps::{elapsed_since, now, sleep};
 
-use crate::{SECOND, Stage, in_worlds, stage};
+use crate::{SECOND, Stage, add, in_worlds, note, stage};
 
 #[job(crate = pikake_jobs, retries = 3, backoff(first = "10s", cap = "15s"))]
 async fn hopeless() -> Result<(), std::num::ParseIntError> {
@@ -105,5 +105,25 @@ fn a_panic_is_a_failure_and_the_worker_lives() {
         assert_eq!(LEFT.get(), 1);
         assert_eq!(worker.end().await.stats.all.dead, 1);
         let _ = JobId(String::new());
+    });
+}
+
+#[job(crate = pikake_jobs, name = "tests.goes_on", retries = 3)]
+async fn goes_on(from: u32, to: u32) -> Result<u32, String> {
+    note(&format!("{from}"));
+    current_job().retry_as(&goes_on::with(from + 1, to));
+    if from < to { Err("not yet".into()) } else { Ok(from) }
+}
+
+#[test]
+fn retry_has_other_arguments() {
+    in_worlds(async || {
+        let Stage { worker, events, .. } = stage(|app| app.jobs([goes_on::JOB, add::JOB])).await;
+        let workflow = goes_on::with(1, 3).then(Next::<u32, i64>::named("tests.add", (10,)));
+        assert_eq!(workflow.send().await.unwrap().wait().await.unwrap(), 13);
+        let noted: Vec<_> =
+            events.borrow().iter().map(|event| event[event.len() - 1..].to_owned()).collect();
+        assert_eq!(noted, ["1", "2", "3"]);
+        worker.end().await;
     });
 }

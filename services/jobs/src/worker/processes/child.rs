@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::client::app::App;
-use crate::current::{Current, CurrentJob, Facts, OnProgress};
+use crate::current::{Current, CurrentJob, Facts, NextRetry, OnProgress};
 use crate::job::Runner;
 use crate::worker::body::fence;
 use crate::worker::processes::frame::{Done, HEAD, Said, What, Work, length, write};
@@ -120,11 +120,11 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
     let job = app.0.jobs.borrow().get(work.job.as_str()).cloned();
     let Some(job) = job else {
         let what = format!("no job `{}` is registered in the worker process", work.job);
-        return Done { what: What::WrongArguments(what), retry_in: None };
+        return Done { what: What::WrongArguments(what), next_retry: NextRetry::default() };
     };
     let Runner::Process(read) = job.definition.runner else {
         let what = format!("the job `{}` is not marked `process`", work.job);
-        return Done { what: What::WrongArguments(what), retry_in: None };
+        return Done { what: What::WrongArguments(what), next_retry: NextRetry::default() };
     };
     let facts = Arc::new(Facts {
         id: work.id,
@@ -149,5 +149,5 @@ fn run(app: &App, work: Work, on_progress: OnProgress) -> Done {
         Ok(Err(wrong)) => What::WrongArguments(wrong.to_string()),
         Err(panic) => What::Panicked(panic),
     };
-    Done { what, retry_in: current.facts.requested_delay() }
+    Done { what, next_retry: current.facts.next_retry().clone() }
 }

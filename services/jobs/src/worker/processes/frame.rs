@@ -2,13 +2,12 @@
 //! that much JSON.
 
 use std::io;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::completion::Completion;
-use crate::current::Sent;
+use crate::current::{NextRetry, Sent};
 use crate::wire::failure::Failure;
 
 /// A job for a process. No frame of ours is longer; a longer one means that somebody else writes
@@ -42,7 +41,7 @@ pub(crate) enum Said {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) what: What,
-    pub(crate) retry_in: Option<Duration>,
+    pub(crate) next_retry: NextRetry,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
