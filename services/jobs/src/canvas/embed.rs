@@ -304,7 +304,8 @@ fn member_of(
     let body = CanvasSignature::read(body).ok()?;
     let size = body.option(CHORD_SIZE).ok()?.unwrap_or_default();
     let mut member = ChordMember::new(chord, size, index, id, outcome.clone());
-    // The body of the chord of added members: their values, and that of the job that has added them.
+    // The body of the chord of added members: their values, and that of the job that has added
+    // them.
     if let Some(id) = body.option(CHORD_LIST).ok()? {
         member.id = id;
         if let (OutcomeState::Success, Value::Array(parts)) = (outcome.state, &outcome.result) {

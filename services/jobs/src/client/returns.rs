@@ -83,8 +83,8 @@ pub enum Returns<T> {
     Workflow(Workflow<T>),
     /// The job's value, and workflows that become members of the chord that the job is a member of:
     /// the job after the group, which takes a `Vec`, gets their values, too, behind that of this
-    /// job. They are sent when the job has ended. A job that is not the last one of a member of such
-    /// a group fails with a `ValueError`, and adds none.
+    /// job. They are sent when the job has ended. A job that is not the last one of a member of
+    /// such a group fails with a `ValueError`, and adds none.
     Members(T, Vec<Workflow<T>>),
 }
 

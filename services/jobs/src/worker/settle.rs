@@ -200,8 +200,8 @@ impl Run {
         }
     }
 
-    /// Has a message that replaces this one tell how often this one was delivered before, unless its
-    /// own count of deliveries does.
+    /// Has a message that replaces this one tell how often this one was delivered before, unless
+    /// its own count of deliveries does.
     fn note_resent(&self, message: &mut Message) {
         let attempt = self.delivery.as_ref().map_or(0, |delivery| delivery.attempt);
         if !message.headers.contains_key(DELIVERIES) {

@@ -1,5 +1,6 @@
-//! Jobs of workflows that are sent or run twice, since a worker or a connection was lost: nothing is
-//! lost, nothing of two runs mixes, and of two runs of a job one at least has an attempt above 0.
+//! Jobs of workflows that are sent or run twice, since a worker or a connection was lost: nothing
+//! is lost, nothing of two runs mixes, and of two runs of a job one at least has an attempt above
+//! 0.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -157,8 +157,8 @@ fn unreadable(chord: &str) -> BrokerError {
     BrokerError::ResultsRefused(format!("the members of chord `{chord}` in Redis cannot be read"))
 }
 
-/// The ends of a member, as Celery writes them: one, or one for each value of its list. Those of one
-/// place are in the order of their texts, so those of a list have numbers of one length.
+/// The ends of a member, as Celery writes them: one, or one for each value of its list. Those of
+/// one place are in the order of their texts, so those of a list have numbers of one length.
 fn entries_of(member: &ChordMember) -> Vec<String> {
     let state = member.outcome.state.as_str();
     let values = member.values().iter().zip(0_u32..);
