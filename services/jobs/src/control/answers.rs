@@ -156,14 +156,10 @@ pub(crate) fn learn(worker: &WorkerState, told: &Value) {
             control.changed.set();
         }
     }
-    // Replaced, since a queue may have been resumed while this worker was away.
     if let Value::Array(queues) = &told["paused"] {
         let names = queues.iter().filter_map(Value::as_str);
         let names = names.filter(|name| name.len() <= LONGEST_NAME).take(MOST_PAUSED);
-        let queues = names.map(str::to_owned).collect();
-        if control.paused.replace(queues) != *control.paused.borrow() {
-            control.changed.set();
-        }
+        control.set_paused(names.map(str::to_owned).collect());
     }
     worker.events.adjust(told["clock"].as_u64().unwrap_or(0));
 }

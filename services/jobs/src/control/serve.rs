@@ -135,7 +135,8 @@ async fn prepare(
             for id in facts.revoked {
                 revoked.insert(id, now, now);
             }
-            worker.app.0.control.paused.borrow_mut().extend(facts.paused);
+            drop(revoked);
+            worker.app.0.control.set_paused(facts.paused.into_iter().collect());
         }
         None => match has_others {
             Some(true) => mingle(worker, bus, &name).await?,

@@ -29,6 +29,17 @@ pub(crate) struct ControlSettings {
     pub(crate) changed: Event,
 }
 
+impl ControlSettings {
+    /// Takes over which queues are paused. Others are not: they may have been resumed while this
+    /// worker was away.
+    pub(crate) fn set_paused(&self, queues: BTreeSet<String>) {
+        if *self.paused.borrow() != queues {
+            self.paused.replace(queues);
+            self.changed.set();
+        }
+    }
+}
+
 impl App {
     /// Sets the name of this application's worker, under which operators see it: `mail@HOST`, or
     /// `mail` for that on this host; `%h` is the host's name. By default the name is

@@ -567,9 +567,8 @@ fn a_state_file_outlives_the_worker() {
     let path = directory.path().join("state.json");
     pikake_kernel::Kernel::new().unwrap().run(async {
         let start = async || {
-            let store = MemoryStore::new();
-            let app =
-                App::on(Rc::new(store.open())).named("one@here").state_file(&path).jobs([add::JOB]);
+            let broker = Rc::new(Meddled::without_facts(Rc::new(MemoryStore::new().open())));
+            let app = App::on(broker).named("one@here").state_file(&path).jobs([add::JOB]);
             let worker = Running::start(&app, SECOND).await;
             while app.control().ping().await.unwrap().is_empty() {
                 sleep(Duration::from_millis(5)).await.unwrap();
@@ -584,6 +583,27 @@ fn a_state_file_outlives_the_worker() {
         assert_eq!(app.control().workers().await.unwrap()[0].paused, ["other"]);
         let job = add::with(1, 2).id("seven").on(&app).send().await.unwrap();
         assert!(matches!(job.wait().await, Err(JobError::Revoked(_))));
+        worker.end().await;
+    });
+}
+
+/// A queue that was resumed while a worker was away is not paused for that worker, whatever its file
+/// says.
+#[test]
+fn a_broker_knows_better_than_a_state_file() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let path = directory.path().join("state.json");
+    std::fs::write(&path, r#"{"revoked":[],"paused":["other","third"]}"#).unwrap();
+    pikake_kernel::Kernel::new().unwrap().run(async {
+        let store = MemoryStore::new();
+        let app = client(&store).await;
+        app.control().pause("third").await.unwrap();
+        let one = App::on(Rc::new(store.open())).named("one@here").state_file(&path);
+        let worker = Running::start(&one.jobs([add::JOB]), SECOND).await;
+        while app.control().ping().await.unwrap().is_empty() {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+        assert_eq!(app.control().workers().await.unwrap()[0].paused, ["third"]);
         worker.end().await;
     });
 }

@@ -61,6 +61,7 @@ struct Hooks {
 pub(crate) struct Meddled {
     inner: Rc<dyn Broker>,
     hooks: Hooks,
+    has_facts: bool,
 }
 
 impl Meddled {
@@ -68,7 +69,16 @@ impl Meddled {
         inner: Rc<dyn Broker>,
         before: impl Fn(Asked<'_>) -> LocalFuture<'static, Result<(), BrokerError>> + 'static,
     ) -> Self {
-        Self { inner, hooks: Hooks { before: Rc::new(before), after: Rc::new(|_| Ok(())) } }
+        Self {
+            inner,
+            hooks: Hooks { before: Rc::new(before), after: Rc::new(|_| Ok(())) },
+            has_facts: true,
+        }
+    }
+
+    /// A broker that keeps no facts for its workers.
+    pub(crate) fn without_facts(inner: Rc<dyn Broker>) -> Self {
+        Self { has_facts: false, ..Self::new(inner, |_| at_once(Ok(()))) }
     }
 
     pub(crate) fn after(
@@ -216,8 +226,14 @@ impl Bus for Meddled {
         fn subscribe(topic: Topic, name: &'a str) -> Result<Box<dyn Notices>, BrokerError>;
         fn workers() -> Result<Option<Vec<String>>, BrokerError>;
         fn share(fact: &'a SharedFact) -> Result<bool, BrokerError>;
-        fn shared() -> Result<Option<SharedFacts>, BrokerError>;
         fn has_others() -> Result<bool, BrokerError>;
+    }
+
+    fn shared(&self) -> LocalFuture<'_, Result<Option<SharedFacts>, BrokerError>> {
+        match self.has_facts {
+            true => self.inner_bus().shared(),
+            false => at_once(Ok(None)),
+        }
     }
 
     fn heartbeat_interval(&self) -> Option<Duration> {
