@@ -587,8 +587,8 @@ fn a_state_file_outlives_the_worker() {
     });
 }
 
-/// A queue that was resumed while a worker was away is not paused for that worker, whatever its file
-/// says.
+/// A queue that was resumed while a worker was away is not paused for that worker, whatever its
+/// file says.
 #[test]
 fn a_broker_knows_better_than_a_state_file() {
     let directory = tempfile::TempDir::new().unwrap();
