@@ -332,7 +332,9 @@ fn change_last(
     let mut parts = signature.members(name)?;
     let last = parts.last_mut().ok_or_else(|| Refused::new("it has no jobs"))?;
     change_last(last, change)?;
-    signature.kwargs.insert(name.to_owned(), raw(&parts));
+    // A body is one signature, and no list.
+    let changed = if name == "body" { raw(&parts[0]) } else { raw(&parts) };
+    signature.kwargs.insert(name.to_owned(), changed);
     Ok(())
 }
 
