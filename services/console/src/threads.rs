@@ -25,8 +25,9 @@ pub(crate) fn look_at_thread(tid: u32) -> (Option<String>, Result<Stack, NoStack
 /// The time that a thread needs to sleep again.
 const MOMENT: Duration = Duration::from_millis(2);
 
-/// What a thread of this process does, by the system: whether it runs, or in which function of the
-/// system's kernel it sleeps. `None` where there is no such file, or no descriptor to read it with.
+/// The state of a thread of this process, as the system reports it: running, or asleep in a
+/// function of the system's kernel. `None` where there is no such file, or no descriptor to read it
+/// with.
 fn doing(tid: u32) -> Option<String> {
     let words = match state_of(tid)? {
         'R' => return Some("running".into()),

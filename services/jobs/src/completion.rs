@@ -1,4 +1,4 @@
-//! What a job has returned, as JSON.
+//! The result of a job that has not failed, as JSON: a value, or a workflow in its place.
 
 use std::fmt;
 
@@ -11,11 +11,12 @@ use crate::wire::signature::CanvasSignature;
 /// The result of one run of a job: the value or workflow that it has returned, or its failure.
 pub type Returned = Result<Completion, Failure>;
 
-/// What a job has returned, as JSON. Made from a value, or by the expansion of `#[pikake::job]`.
+/// The result of a job that has not failed, as JSON. Made from a value, or by the expansion of
+/// `#[pikake::job]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Completion(pub(crate) Kind);
 
-/// What a job may return.
+/// The kinds of results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Value(Value),

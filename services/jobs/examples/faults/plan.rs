@@ -81,7 +81,7 @@ pub(crate) enum Work {
     Chain,
     /// With so many members.
     Chord(u64),
-    /// A job that returns a chord with so many members, each of which adds another one.
+    /// A job that returns a chord. The chord has this number of members, and each adds another one.
     Returned(u64),
 }
 

@@ -21,13 +21,13 @@ use crate::wire::signature::CanvasSignature;
 /// # A workflow takes the place of its job
 ///
 /// The workflow's last job gets the id of the job that has returned it, and whatever follows that
-/// one: whoever waits for the job waits for the workflow, and so do the jobs after it, its errbacks
-/// and its chord. A job in the workflow may return a workflow again. The jobs of the workflow are
-/// on their own otherwise: their queues, retries, limits, expiries and priorities are those of
-/// their calls, and they are sent by the worker that has run the job, whatever [`Workflow::on`]
-/// says. A priority has no effect in a queue without priorities. A job of the workflow cannot be
-/// unique. The lock of a [unique](crate::Unique) job ends with the job itself. A cancel concerns
-/// the job, or the last one of its workflow: the others go on.
+/// one. So a wait for the job ends with the workflow, and the jobs after it, its errbacks and its
+/// chord follow the workflow. A job in the workflow may return a workflow again. The jobs of the
+/// workflow are on their own otherwise: their queues, retries, limits, expiries and priorities are
+/// those of their calls, and they are sent by the worker that has run the job, whatever
+/// [`Workflow::on`] says. A priority has no effect in a queue without priorities. A job of the
+/// workflow cannot be unique. The lock of a [unique](crate::Unique) job ends with the job itself. A
+/// cancel concerns the job, or the last one of its workflow: the others go on.
 ///
 /// Delivery is at least once, as for any job: a worker that is lost after it has sent some of the
 /// jobs leaves the message to another one, and the job runs again, with a higher

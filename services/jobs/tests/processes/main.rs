@@ -35,6 +35,13 @@ fn adds_twice(a: i64) -> Result<Workflow<i64>, String> {
     Ok(add::with(a, a).then(add::after(1)))
 }
 
+/// A retry with other arguments.
+#[job(crate = pikake_jobs, process, retries = 1, backoff(first = "10ms", cap = "10ms"))]
+fn goes_on(from: i64) -> Result<i64, String> {
+    current_job().retry_as(&goes_on::with(from + 1));
+    if current_job().retries() == 0 { Err("the first time".into()) } else { Ok(from) }
+}
+
 #[job(crate = pikake_jobs, process)]
 fn whoami() -> (u32, String, String) {
     let job = current_job();
@@ -120,6 +127,7 @@ fn app(store: &MemoryStore) -> App {
         .jobs([
             add::JOB,
             adds_twice::JOB,
+            goes_on::JOB,
             whoami::JOB,
             fails::JOB,
             kills::JOB,
@@ -183,6 +191,7 @@ fn values_and_failures() {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
         assert_eq!(add::delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+        assert_eq!(goes_on::delay(2).await.unwrap().wait().await.unwrap(), 3);
         assert_eq!(adds_twice::delay(2).await.unwrap().wait().await.unwrap(), 5);
         let (process, name, line) = whoami::delay().await.unwrap().wait().await.unwrap();
         assert_ne!(process, id());
